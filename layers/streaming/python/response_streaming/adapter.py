@@ -16,7 +16,6 @@ from mangum.types import LambdaContext, LambdaEvent, LambdaHandler
 from response_streaming.cycle import Cycle, Reply, Scope
 from response_streaming.lifespan import Lifespan
 
-
 logger = logging.getLogger(__name__)
 
 

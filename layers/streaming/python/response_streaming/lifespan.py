@@ -33,9 +33,7 @@ class Lifespan:
         self._task = asyncio.create_task(self._run())
         answer = await self._exchange("lifespan.startup")
         if answer["type"] == "lifespan.startup.failed":
-            raise RuntimeError(
-                f"lifespan start-up failed: {answer.get('message') or 'the app gave no reason'}"
-            )
+            raise RuntimeError(f"lifespan start-up failed: {answer.get('message') or 'the app gave no reason'}")
         if answer["type"] == "unsupported" and self._mode == "on":
             raise RuntimeError("lifespan is 'on', but the app does not support it") from answer["error"]
 

@@ -40,11 +40,7 @@ def run() -> None:
             handler = bootstrap._get_handler(os.environ["_HANDLER"])
             runtime = Runtime(_streaming(handler), address, sink)
         except FaultException as fault:
-            sys.exit(
-                _init_failed(
-                    address, sink, bootstrap.make_error(fault.msg, fault.exception_type, fault.trace)
-                )
-            )
+            sys.exit(_init_failed(address, sink, bootstrap.make_error(fault.msg, fault.exception_type, fault.trace)))
         except Exception as error:
             sys.exit(_init_failed(address, sink, describe(error)))
         sys.exit(asyncio.run(runtime.run()))
@@ -133,10 +129,7 @@ def _streaming(handler: Any) -> StreamingMangum:
     if isinstance(handler, StreamingMangum):
         return handler
     if isinstance(handler, Mangum):  # an app that was written for Mangum streams without a change
-        options = {
-            key: handler.config[key]
-            for key in ("api_gateway_base_path", "text_mime_types", "exclude_headers")
-        }
+        options = {key: handler.config[key] for key in ("api_gateway_base_path", "text_mime_types", "exclude_headers")}
         return StreamingMangum(
             handler.app, lifespan=handler.lifespan, custom_handlers=handler.custom_handlers, **options
         )

@@ -62,15 +62,11 @@ class RuntimeApi:
             "Lambda-Runtime-Function-XRay-Error-Cause": xray_cause.replace("\r", " ").replace("\n", " "),
             **_echo(invocation),
         }
-        return await self._post(
-            f"/invocation/{invocation.request_id}/error", json.dumps(error).encode(), headers
-        )
+        return await self._post(f"/invocation/{invocation.request_id}/error", json.dumps(error).encode(), headers)
 
     async def init_error(self, error: Mapping[str, Any]) -> int:
         """Reports that this environment could not be initialised."""
-        return await self._post(
-            "/init/error", json.dumps(error).encode(), {wire.ERROR_TYPE: error["errorType"]}
-        )
+        return await self._post("/init/error", json.dumps(error).encode(), {wire.ERROR_TYPE: error["errorType"]})
 
     async def stream(self, invocation: Invocation) -> StreamedResponse:
         """Begins a streamed response. Nothing is sent before its `start`."""
@@ -148,9 +144,7 @@ class StreamedResponse:
     async def start(self, status: int, headers: wire.Headers) -> None:
         """Sends the prelude at once: the caller sees status and headers before the first byte of the body."""
         self.started = True
-        head = wire.streaming_request(
-            self._invocation.request_id, self._api.address, self._invocation.invocation_id
-        )
+        head = wire.streaming_request(self._invocation.request_id, self._api.address, self._invocation.invocation_id)
         self._writer.write(head + wire.chunk(wire.prelude(status, headers)))
         self._answer = asyncio.create_task(self._read_answer())
         await self._drain()

@@ -26,9 +26,7 @@ TRAILER_LIMIT = 4_000
 Headers = Iterable[tuple[bytes, bytes]]
 
 
-def request(
-    method: str, path: str, host: str, headers: Mapping[str, str], body: bytes | None = None
-) -> bytes:
+def request(method: str, path: str, host: str, headers: Mapping[str, str], body: bytes | None = None) -> bytes:
     """A request head, with its body if there is one; without one the caller streams it in chunks (or it is a GET)."""
     lines = [f"{method} {VERSION}{path} HTTP/1.1", f"Host: {host}"]
     lines += [f"{name}: {value}" for name, value in headers.items()]

@@ -1,0 +1,74 @@
+"""Who is calling: nobody gets in by default."""
+
+from __future__ import annotations
+
+import hmac
+import os
+from http import HTTPStatus
+from typing import Protocol
+
+from starlette.requests import Request
+
+from agui_lambda.errors import RequestError
+from agui_lambda.secrets import Secret
+
+
+class Access(Protocol):
+    """Decides who a request comes from."""
+
+    async def owner(self, request: Request) -> str:
+        """The caller, as the owner of threads. Raises RequestError when the request may not pass."""
+        ...
+
+    async def warm_up(self) -> None:
+        """Fetches what is needed to decide, ahead of the first request."""
+        ...
+
+
+class TokenAccess:
+    """One bearer token for everybody (RFC 6750); all who know it are the same owner.
+
+    The token is `ACCESS_TOKEN`, or in the Secrets Manager secret that `ACCESS_TOKEN_SECRET` names.
+    """
+
+    def __init__(self) -> None:
+        self._token = Secret("ACCESS_TOKEN")
+
+    async def owner(self, request: Request) -> str:
+        scheme, _, given = request.headers.get("authorization", "").partition(" ")
+        token = await self._token.value()
+        if not token:
+            raise RequestError(
+                HTTPStatus.UNAUTHORIZED,
+                "NO_TOKEN_CONFIGURED",
+                "This agent has no token, so nobody gets in. Set ACCESS_TOKEN or ACCESS_TOKEN_SECRET, or ACCESS=none "
+                "to let everybody in.",
+            )
+        if scheme.lower() != "bearer" or not hmac.compare_digest(given.strip().encode(), token.encode()):
+            raise RequestError(
+                HTTPStatus.UNAUTHORIZED, "UNAUTHORIZED", "This agent wants a token: send Authorization: Bearer <token>."
+            )
+        return "token"
+
+    async def warm_up(self) -> None:
+        await self._token.value()
+
+
+class OpenAccess:
+    """Everybody gets in, as one and the same owner. For a laptop."""
+
+    async def owner(self, request: Request) -> str:
+        return "everybody"
+
+    async def warm_up(self) -> None:
+        pass
+
+
+def from_environment() -> Access:
+    """The access that `ACCESS` names: `token` (the default) or `none`. Raises ValueError for anything else."""
+    kind = os.environ.get("ACCESS", "token")
+    if kind == "token":
+        return TokenAccess()
+    if kind == "none":
+        return OpenAccess()
+    raise ValueError(f"ACCESS is {kind!r}; it can be 'token' or 'none'")

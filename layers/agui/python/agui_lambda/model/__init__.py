@@ -1,0 +1,1 @@
+"""The model's side: requests to an OpenAI-compatible provider, and its stream as deltas."""

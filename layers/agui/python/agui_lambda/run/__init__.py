@@ -1,0 +1,1 @@
+"""One run: from a checked input to the terminal event."""

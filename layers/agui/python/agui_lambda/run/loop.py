@@ -1,0 +1,134 @@
+"""One run of an agent: thread, model, events, in this order, and one way out whatever happens.
+
+Order of the last second: commit, then the terminal event, then the body closes. The rules of the event stream are in
+`events/stream.py`, those of the thread in `threads/`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+
+from agui_lambda import errors
+from agui_lambda.agent import Agent
+from agui_lambda.deployment import Deployment
+from agui_lambda.events.input import RunInput
+from agui_lambda.events.stream import Encoder, EventStream
+from agui_lambda.model.client import default_model
+from agui_lambda.model.deltas import Delta, Text, Usage
+from agui_lambda.model.request import chat_messages
+from agui_lambda.threads.merge import Message
+from agui_lambda.threads.thread import Thread, ThreadKey
+
+logger = logging.getLogger(__name__)
+
+Write = Callable[[bytes], Awaitable[None]]
+
+
+class Run:
+    """Call `run` once. `budget`: seconds until the answer must have ended, None for as long as it takes."""
+
+    def __init__(
+        self,
+        agent: Agent,
+        run_input: RunInput,
+        key: ThreadKey,
+        deployment: Deployment,
+        encoder: Encoder,
+        budget: float | None = None,
+    ) -> None:
+        self._agent = agent
+        self._input = run_input
+        self._key = key
+        self._deployment = deployment
+        self._events = EventStream(encoder, run_input.thread_id, run_input.run_id)
+        self._budget = budget
+        self._thread: Thread | None = None
+        self._model = agent.model or default_model()
+        self._message_id = f"msg_{uuid.uuid4().hex}"
+        self._text: list[str] = []
+        self._usage: Usage | None = None
+
+    async def run(self, write: Write) -> None:
+        """Writes every event of the run. Raises nothing but what `write` raises when nobody reads any more, and
+        CancelledError; what was answered until then is kept in the thread."""
+        await write(self._events.started(self._input.parent_run_id))
+        try:
+            async with asyncio.timeout(self._budget):
+                await self._answer(write)
+        except errors.RunError as error:
+            failure = error
+        except TimeoutError:
+            failure = errors.RunTimeout()
+        except (asyncio.CancelledError, ConnectionError):
+            await asyncio.shield(self._commit())
+            raise
+        except Exception as error:
+            failure = errors.RunError(repr(error))
+            logger.exception("run %s of thread %s crashed", self._input.run_id, self._input.thread_id)
+        else:
+            await self._end(write)
+            return
+        await self._fail(write, failure)
+
+    async def _answer(self, write: Write) -> None:
+        self._thread = await Thread.take(self._deployment.threads, self._key, self._input.messages)
+        messages = chat_messages(self._agent, self._input, self._thread.messages)
+        stream = self._deployment.model.stream(
+            self._model, messages, self._agent.model_options, self._agent.model_timeout
+        )
+        async with aclosing(stream):
+            async for deltas in stream:
+                # What arrived together leaves together; a lone token leaves at once.
+                if frames := b"".join(map(self._frame, deltas)):
+                    await write(frames)
+        if closing := self._events.close():
+            await write(closing)
+
+    def _frame(self, delta: Delta) -> bytes:
+        match delta:
+            case Text(text):
+                self._text.append(text)
+                return self._events.text(self._message_id, text)
+            case Usage():
+                self._usage = delta
+                return b""
+
+    async def _end(self, write: Write) -> None:
+        try:
+            await self._commit()
+        except errors.RunError as failure:
+            await self._fail(write, failure)
+        else:
+            await write(self._events.finished(self._token_usage()))
+
+    async def _fail(self, write: Write, failure: errors.RunError) -> None:
+        logger.error(
+            "run %s of thread %s failed: %s %s", self._input.run_id, self._input.thread_id, failure.code, failure
+        )
+        try:
+            await self._commit()
+        except errors.RunError as second:
+            logger.error("run %s could not be kept: %s", self._input.run_id, second)
+        await write(self._events.failed(failure.code, failure.message))
+
+    async def _commit(self) -> None:
+        """Keeps what was answered, whole or not, and frees the thread; once."""
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            answer: Message = {"id": self._message_id, "role": "assistant", "content": "".join(self._text)}
+            await thread.give_back([answer] if self._text else [])
+
+    def _token_usage(self) -> list[dict[str, str | int]]:
+        """AG-UI's TokenUsage; a count that the provider did not report is left out."""
+        if self._usage is None:
+            return []
+        counts = {
+            "inputTokens": self._usage.input_tokens,
+            "outputTokens": self._usage.output_tokens,
+            "totalTokens": self._usage.total_tokens,
+        }
+        return [{"model": self._model, **{name: count for name, count in counts.items() if count is not None}}]

@@ -1,0 +1,205 @@
+"""Threads in DynamoDB: stores and loads, and decides nothing.
+
+One table, one partition per thread. `pk` names owner, agent and thread; `sk` is `meta`, or `m#` and the message's key:
+
+    meta          head (S), lease (S), leased_until (N), updated_at (N)
+    m#00000003#…  previous (S), body (S: the message as JSON, or B: the same, deflated)
+
+JSON is kept as text, never as DynamoDB maps, which know no floats and no empty sets. Reads are consistent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+import zlib
+from collections.abc import Callable, Sequence
+from hashlib import sha256
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+from agui_lambda.errors import MessageTooLarge, ThreadUnavailable
+from agui_lambda.threads.thread import Link, Stored, ThreadKey
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+META = "meta"
+MESSAGE = "m#"
+COMPRESS_FROM = 4_096
+"""Bytes of JSON from which deflating pays: DynamoDB bills writes by the kilobyte."""
+ITEM_LIMIT = 390_000
+"""Bytes of one message; an item may have 409,600 with its keys and names."""
+BATCH = 25
+"""Items that one BatchWriteItem takes."""
+
+
+class DynamoDBStore:
+    """The threads in `table`. boto3 is imported with the first use, in a thread, and so is every call made."""
+
+    def __init__(self, table: str) -> None:
+        self._table = table
+        self._client: Any = None
+        self._lock = asyncio.Lock()
+
+    async def warm_up(self) -> None:
+        """Makes the client, once."""
+        async with self._lock:
+            if self._client is None:
+                self._client = await asyncio.to_thread(_make_client)
+
+    async def load(self, key: ThreadKey) -> Stored:
+        query = {
+            "TableName": self._table,
+            "KeyConditionExpression": "pk = :pk",
+            "ExpressionAttributeValues": {":pk": {"S": partition(key)}},
+            "ConsistentRead": True,
+        }
+        items: list[dict[str, Any]] = []
+        while True:
+            page = await self._call("query", query)
+            items += page["Items"]
+            if "LastEvaluatedKey" not in page:
+                break
+            query["ExclusiveStartKey"] = page["LastEvaluatedKey"]
+        meta = items.pop() if items and items[-1]["sk"]["S"] == META else {}
+        return Stored(
+            head=meta["head"]["S"] if "head" in meta else None,
+            links={link.key: link for link in map(_link, items) if link is not None},
+            leased_until=float(meta["leased_until"]["N"]) if "leased_until" in meta else 0.0,
+        )
+
+    async def write(self, key: ThreadKey, links: Sequence[Link]) -> None:
+        pk = {"S": partition(key)}
+        requests = [{"PutRequest": {"Item": {"pk": pk, **_item(link)}}} for link in links]
+        for start in range(0, len(requests), BATCH):
+            await self._write_batch(requests[start : start + BATCH])
+
+    async def take(self, key: ThreadKey, loaded_head: str | None, head: str | None, lease: str, until: float) -> bool:
+        now = time.time()
+        values = {":lease": {"S": lease}, ":until": _number(until), ":now": _number(now)}
+        same_head = "attribute_not_exists(head)"
+        if loaded_head is not None:
+            same_head = "head = :loaded"
+            values[":loaded"] = {"S": loaded_head}
+        return await self._update(
+            key,
+            ["lease = :lease", "leased_until = :until", "updated_at = :now"],
+            head,
+            values,
+            condition=f"{same_head} AND (attribute_not_exists(leased_until) OR leased_until < :now)",
+        )
+
+    async def publish(self, key: ThreadKey, head: str | None, lease: str, until: float | None) -> bool:
+        values = {":lease": {"S": lease}, ":now": _number(time.time())}
+        changes = ["updated_at = :now"]
+        if until is not None:
+            values[":until"] = _number(until)
+            changes.append("leased_until = :until")
+        remove = " REMOVE lease, leased_until" if until is None else ""
+        return await self._update(key, changes, head, values, condition="lease = :lease", remove=remove)
+
+    async def _update(
+        self,
+        key: ThreadKey,
+        changes: list[str],
+        head: str | None,
+        values: dict[str, Any],
+        condition: str,
+        remove: str = "",
+    ) -> bool:
+        if head is None:
+            remove = f"{remove}, head" if remove else " REMOVE head"
+        else:
+            changes = [*changes, "head = :head"]
+            values[":head"] = {"S": head}
+        answer = await self._call(
+            "update_item",
+            {
+                "TableName": self._table,
+                "Key": {"pk": {"S": partition(key)}, "sk": {"S": META}},
+                "UpdateExpression": f"SET {', '.join(changes)}{remove}",
+                "ConditionExpression": condition,
+                "ExpressionAttributeValues": values,
+            },
+        )
+        return answer is not None
+
+    async def _write_batch(self, requests: list[dict[str, Any]]) -> None:
+        for delay in (0.05, 0.1, 0.2, 0.4, 0.8, None):
+            answer = await self._call("batch_write_item", {"RequestItems": {self._table: requests}})
+            requests = answer.get("UnprocessedItems", {}).get(self._table, [])
+            if not requests:
+                return
+            if delay is not None:
+                await asyncio.sleep(delay)
+        raise ThreadUnavailable(f"{len(requests)} messages were not taken by the table")
+
+    async def _call(self, operation: str, parameters: dict[str, Any]) -> Any:
+        """The answer; None when the condition of an update does not hold. Raises ThreadUnavailable for the rest."""
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        await self.warm_up()
+        call: Callable[..., Any] = getattr(self._client, operation)
+        try:
+            return await asyncio.to_thread(call, **parameters)
+        except ClientError as error:
+            if error.response["Error"]["Code"] == "ConditionalCheckFailedException":
+                return None
+            raise ThreadUnavailable(f"{operation}: {error}") from error
+        except BotoCoreError as error:
+            raise ThreadUnavailable(f"{operation}: {error}") from error
+
+
+def partition(key: ThreadKey) -> str:
+    """`owner#agent#thread`, each part quoted so that none can pose as another, and a long one by its hash."""
+    return "#".join(_part(part) for part in (key.owner, key.agent, key.thread_id))
+
+
+def _part(text: str) -> str:
+    quoted = quote(text, safe="", errors="surrogatepass")
+    return quoted if len(quoted) <= 256 else "sha256:" + sha256(quoted.encode()).hexdigest()
+
+
+def _item(link: Link) -> dict[str, Any]:
+    text = json.dumps(link.message, separators=(",", ":"), ensure_ascii=False)
+    try:
+        body = text.encode()
+    except UnicodeEncodeError:  # a lone surrogate has no UTF-8, but an escape
+        body = json.dumps(link.message, separators=(",", ":")).encode()
+    attribute = {"S": body.decode()} if len(body) < COMPRESS_FROM else {"B": zlib.compress(body, 1)}
+    if len(next(iter(attribute.values()))) > ITEM_LIMIT:
+        raise MessageTooLarge(f"message {link.message['id']} has {len(body)} bytes")
+    item = {"sk": {"S": MESSAGE + link.key}, "body": attribute}
+    return item if link.previous is None else {**item, "previous": {"S": link.previous}}
+
+
+def _link(item: dict[str, Any]) -> Link | None:
+    key = item["sk"]["S"].removeprefix(MESSAGE)
+    try:
+        body = item["body"]
+        message = json.loads(body["S"] if "S" in body else zlib.decompress(body["B"]))
+        return Link(key, item["previous"]["S"] if "previous" in item else None, int(key.partition("#")[0]), message)
+    except (KeyError, ValueError, zlib.error):
+        logger.exception("item %s of a thread cannot be read", key)
+        return None
+
+
+def _number(seconds: float) -> dict[str, str]:
+    return {"N": f"{seconds:.3f}"}
+
+
+def _make_client() -> Any:
+    import boto3
+    from botocore.config import Config
+
+    config = Config(
+        connect_timeout=2,
+        read_timeout=5,
+        max_pool_connections=50,
+        retries={"mode": "standard", "total_max_attempts": 4},
+    )
+    return boto3.client("dynamodb", config=config)
