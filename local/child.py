@@ -58,7 +58,7 @@ async def serve_child(app: ASGIApp, port: int = 0) -> None:
     `port` 0 takes a free one. Open replies get one second to finish at the end, then they are cancelled.
     Raises OSError when the port is taken.
     """
-    server = LoopbackServer(app, port)
+    server = LoopbackServer(app, listen(port))
     await server.start()
     announce(server.port)
     await told_to_end()
@@ -101,10 +101,23 @@ def _stdin_is_a_pipe() -> bool:
     return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
 
 
+def listen(port: int = 0) -> socket.socket:
+    """A listening socket on 127.0.0.1, on a free port if `port` is 0. Raises OSError when the port is taken."""
+    listener = socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind(("127.0.0.1", port))
+        listener.listen(2048)
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
 class LoopbackServer(uvicorn.Server):
     """uvicorn on 127.0.0.1 as a guest in another loop: it leaves signals alone and logs only warnings."""
 
-    def __init__(self, app: ASGIApp, port: int = 0) -> None:
+    def __init__(self, app: ASGIApp, listener: socket.socket) -> None:
         super().__init__(
             uvicorn.Config(
                 app,
@@ -116,35 +129,23 @@ class LoopbackServer(uvicorn.Server):
                 timeout_graceful_shutdown=1,
             )
         )
-        self.port = port
+        self.port: int = listener.getsockname()[1]
+        self._listener = listener
         self._serving: asyncio.Task[None] | None = None
+        self._accepting = asyncio.Event()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
 
     async def start(self) -> None:
-        """Returns when requests are accepted; `self.port` then is the real one. OSError: it is taken."""
-        listener = socket.socket()
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind(("127.0.0.1", self.port))
-        except OSError:
-            listener.close()
-            raise
-        self.port = listener.getsockname()[1]
-        accepting = asyncio.Event()
-        self._serving = asyncio.create_task(self._run(listener, accepting))
-        waiting = asyncio.create_task(accepting.wait())
+        """Returns when requests are answered."""
+        self._serving = asyncio.create_task(self.serve(sockets=[self._listener]))
+        waiting = asyncio.create_task(self._accepting.wait())
         await asyncio.wait({self._serving, waiting}, return_when=asyncio.FIRST_COMPLETED)
         waiting.cancel()
         if self._serving.done():
-            self._serving.result()
-            raise OSError("the server ended while starting")
-
-    async def _run(self, listener: socket.socket, accepting: asyncio.Event) -> None:
-        self._accepting = accepting
-        await self.serve(sockets=[listener])
+            raise ChildFailed("the server ended while starting")
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)

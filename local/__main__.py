@@ -1,0 +1,135 @@
+"""`python -m local`: the whole stack for a person at a terminal. Options, what is printed, signals; nothing else."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import signal
+import sys
+from pathlib import Path
+
+from local.child import ChildFailed
+from local.cors import Cors
+from local.invocation import InitError
+from local.stack import AGENT, MODELS, LocalStack
+
+DESCRIPTION = """\
+Lambda on a laptop: runs the agent behind a function URL on loopback, streaming, through the same runtime code as on
+AWS. A table and a model come with it; nothing leaves this machine unless you name a model of your own.
+
+Variables of your shell reach the function, such as OPENAI_BASE_URL, OPENAI_API_KEY and OPENAI_MODEL. TOKEN makes
+the agent ask for that bearer token.
+
+Any other ASGI app under a Lambda handler:
+  python -m local --task-root my_app --handler main.handler --no-table --no-model
+"""
+
+EXAMPLE_BODY = '{"threadId":"t1","runId":"r1","messages":[{"id":"m1","role":"user","content":"Hello"}]}'
+
+
+def main() -> None:
+    options = _parser().parse_args()
+    logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
+    logging.getLogger("local").setLevel(logging.INFO)
+    sys.exit(asyncio.run(run(options)))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m local", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    environ = os.environ
+    parser.add_argument(
+        "--port", type=int, default=int(environ.get("PORT") or 3000), help="of the function URL (PORT, 3000)"
+    )
+    parser.add_argument(
+        "--data", type=Path, default=Path(".local"), help="folder that keeps the threads (.local)", metavar="DIR"
+    )
+    parser.add_argument(
+        "--model",
+        choices=MODELS,
+        default=environ.get("MODEL") or None,
+        help="the model to start here (MODEL; demo, or none if OPENAI_API_KEY or OPENAI_BASE_URL is set)",
+    )
+    parser.add_argument("--timeout", type=float, default=900, help="of an invocation, in seconds (900)", metavar="S")
+    parser.add_argument("--memory", type=int, default=512, help="told to the function, in MB (512)", metavar="MB")
+    parser.add_argument(
+        "--cors-origin",
+        action="append",
+        help="origin that a browser may call from, such as http://localhost:5173; may be repeated (CORS_ORIGIN, *)",
+        metavar="ORIGIN",
+    )
+    parser.add_argument("--no-reload", action="store_true", help="leave the environments alone when code changes")
+    parser.add_argument("--task-root", type=Path, default=AGENT, help="folder of the code", metavar="DIR")
+    parser.add_argument("--handler", default="app.handler", help="module.name in it (app.handler)")
+    parser.add_argument("--no-table", action="store_true", help="start no DynamoDB table")
+    parser.add_argument("--no-model", action="store_true", help="start no model")
+    return parser
+
+
+async def run(options: argparse.Namespace) -> int:
+    """Runs until SIGINT or SIGTERM. Returns the exit code."""
+    end = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, end.set)
+    serving = asyncio.create_task(_serve(options))
+    ending = asyncio.create_task(end.wait())
+    await asyncio.wait({serving, ending}, return_when=asyncio.FIRST_COMPLETED)
+    serving.cancel()
+    ending.cancel()
+    try:
+        await serving
+    except asyncio.CancelledError:
+        pass  # By the two lines above: asked to end, everything ended.
+    except InitError as error:
+        return _fail(f"The function cannot be initialised: {error}")
+    except ChildFailed as error:
+        return _fail(f"Cannot start: {error}")
+    except OSError as error:
+        return _fail(f"Port {options.port} cannot be used ({error.strerror}): choose another with --port or PORT.")
+    return 0
+
+
+def _fail(sentence: str) -> int:
+    print(sentence, file=sys.stderr)
+    return 1
+
+
+async def _serve(options: argparse.Namespace) -> None:
+    token = os.environ.get("TOKEN") or None
+    origins = options.cors_origin or (os.environ.get("CORS_ORIGIN") or "*").split(",")
+    async with LocalStack(
+        port=options.port,
+        data=options.data,
+        table=not options.no_table,
+        model=_model(options),
+        token=token,
+        handler=options.handler,
+        task_root=options.task_root,
+        timeout=options.timeout,
+        memory=options.memory,
+        cors=Cors(allow_origins=origins),
+        reload=not options.no_reload,
+    ) as stack:
+        print(f"\n  {stack.url}/\n", flush=True)
+        if options.task_root == AGENT:
+            authorization = f" -H 'Authorization: Bearer {token}'" if token else ""
+            print(
+                f"  curl -N {stack.url}/ -H 'content-type: application/json'{authorization} -d '{EXAMPLE_BODY}'\n",
+                flush=True,
+            )
+        await asyncio.Event().wait()
+
+
+def _model(options: argparse.Namespace) -> str | None:
+    if options.no_model:
+        return None
+    own = os.environ.get("OPENAI_BASE_URL") or os.environ.get("OPENAI_API_KEY")
+    return options.model or (None if own else "demo")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,189 @@
+"""The whole local stack as one object: table, model, function and function URL, started and ended together.
+
+What each part does is elsewhere; here is only which variables the function gets and in which order things start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Coroutine, Mapping, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from local.child import ROOT, Child, LoopbackServer, listen, start_child
+from local.cors import Cors
+from local.environment import STREAMING_RUNTIME, Configuration
+from local.function import Function
+from local.function_url import FunctionURL
+from local.invocation import InitError
+from local.reload import restart_on_change
+
+AGENT = ROOT / "functions" / "agent"
+LAYERS = (ROOT / "layers" / "streaming" / "python", ROOT / "layers" / "agui" / "python")
+TABLE_NAME = "threads"
+
+MODELS = {"demo": "local.demo_model", "smollm2": "local.smollm2"}
+
+
+class LocalStack:
+    """A function behind a URL on loopback, with everything it needs. In a test:
+
+        async with LocalStack(env={"OPENAI_BASE_URL": fake.url + "/v1", "OPENAI_API_KEY": "x"}) as stack:
+            response = await client.post(stack.url + "/", json=...)
+
+    Entering returns when the first environment is initialised, and raises InitError when it cannot be (except with
+    `reload`, which waits for the next change of the code), OSError when `port` is taken, ChildFailed when the table
+    or the model does not start. Leaving ends every process.
+
+    port              of the function URL; 0 takes a free one
+    data              folder of the table's file, which outlives the stack; None: a temporary one
+    table             False: no DynamoDB; AWS credentials of this process then reach the function as they are
+    model             "demo", "smollm2" or None; a model is started only if `env` does not name OPENAI_BASE_URL
+    token             the bearer token that is asked for; None: nobody is asked
+    env               more variables for the function; they win over those the stack sets
+    handler, task_root, command, timeout (s), memory (MB)
+                      the function's configuration; see `local.environment.Configuration`
+    max_environments  the concurrency limit: one more request at once gets 429
+    cors              of the function URL; None: the app's own business
+    reload            restart the environments when a file under `task_root` or layers/ changes
+
+    `url` has no trailing slash; `function` gives `restart()` and `environments`; `table_url` and `model_url` are
+    None where nothing was started.
+    """
+
+    def __init__(
+        self,
+        *,
+        port: int = 0,
+        data: Path | None = None,
+        table: bool = True,
+        model: str | None = "demo",
+        token: str | None = None,
+        env: Mapping[str, str] | None = None,
+        handler: str = "app.handler",
+        task_root: Path = AGENT,
+        command: Sequence[str] = STREAMING_RUNTIME,
+        timeout: float = 900,
+        memory: int = 512,
+        max_environments: int = 10,
+        cors: Cors | None = Cors(),  # noqa: B008 - immutable
+        reload: bool = False,
+    ) -> None:
+        self._port = port
+        self._data = data
+        self._with_table = table
+        self._model = model
+        self._token = token
+        self._env = dict(env or {})
+        self._handler = handler
+        self._task_root = task_root.resolve()
+        self._command = tuple(command)
+        self._timeout = timeout
+        self._memory = memory
+        self._max_environments = max_environments
+        self._cors = cors
+        self._reload = reload
+        self._running = AsyncExitStack()
+        self.url = ""
+        self.table_url: str | None = None
+        self.model_url: str | None = None
+        self.function: Function
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self._start()
+        except BaseException:
+            await self._running.aclose()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._running.aclose()
+
+    async def _start(self) -> None:
+        listener = listen(self._port)
+        self._running.callback(listener.close)
+        port = listener.getsockname()[1]
+        self.url = f"http://127.0.0.1:{port}"
+
+        await self._start_children(port)
+        self.function = Function(self._configuration(), max_environments=self._max_environments)
+        front = LoopbackServer(FunctionURL(self.function, self._cors), listener)
+        await front.start()
+        self._running.push_async_callback(front.stop)
+        # Ends first, so that open streams break off at once and the front has nothing to wait for.
+        self._running.push_async_callback(self.function.stop)
+        try:
+            await self.function.start()
+        except InitError:
+            if not self._reload:
+                raise
+        if self._reload:
+            folders = {self._task_root, ROOT / "layers"}
+            watcher = asyncio.create_task(restart_on_change(self.function, sorted(folders)))
+            self._running.callback(watcher.cancel)
+
+    async def _start_children(self, port: int) -> None:
+        starting: list[Coroutine[Any, Any, None]] = []
+        if self._with_table:
+            starting.append(self._start_table(port))
+        if self._model and "OPENAI_BASE_URL" not in self._env:
+            starting.append(self._start_model(self._model))
+        tasks = [asyncio.create_task(one) for one in starting]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _start_table(self, port: int) -> None:
+        folder = self._data or Path(self._running.enter_context(tempfile.TemporaryDirectory()))
+        file = folder.resolve() / f"threads-{port}.jsonl"
+        child = await self._start_child(["-m", "local.table", "--data", str(file), "--table", TABLE_NAME])
+        self.table_url = child.url
+
+    async def _start_model(self, model: str) -> None:
+        # The small real model may have to be loaded from a slow disk.
+        child = await self._start_child(["-m", MODELS[model]], ready_within=300)
+        self.model_url = child.url
+
+    async def _start_child(self, arguments: list[str], ready_within: float = 30) -> Child:
+        child = await start_child(arguments, ready_within=ready_within)
+        self._running.push_async_callback(child.stop)
+        return child
+
+    def _configuration(self) -> Configuration:
+        variables: dict[str, str | None] = {"INSPECTOR": "on", "ACCESS": "none", "ACCESS_TOKEN": None}
+        if self._token:
+            variables |= {"ACCESS": "token", "ACCESS_TOKEN": self._token}
+        if self.table_url:
+            # The table takes any credentials, and the developer's own have no business there.
+            variables |= {
+                "TABLE_NAME": TABLE_NAME,
+                "AWS_ENDPOINT_URL_DYNAMODB": self.table_url,
+                "AWS_ACCESS_KEY_ID": "local",
+                "AWS_SECRET_ACCESS_KEY": "local",
+                "AWS_SESSION_TOKEN": None,
+                "AWS_PROFILE": None,
+            }
+        if self.model_url:
+            variables |= {
+                "OPENAI_BASE_URL": f"{self.model_url}/v1",
+                "OPENAI_API_KEY": "local",
+                "OPENAI_MODEL": self._model,
+            }
+        return Configuration(
+            handler=self._handler,
+            task_root=self._task_root,
+            command=self._command,
+            layers=LAYERS,
+            timeout=self._timeout,
+            memory=self._memory,
+            env=variables | self._env,
+        )
