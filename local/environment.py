@@ -104,6 +104,11 @@ class Environment:
     def alive(self) -> bool:
         return self._exited is not None and not self._exited.done()
 
+    @property
+    def finishing(self) -> bool:
+        """Whether it has answered its invocation, but not yet asked for the next."""
+        return self._reply is not None and self._reply.outcome is not None
+
     async def start(self) -> None:
         """INIT: starts the process and returns when it asks for its first invocation.
 
@@ -163,6 +168,7 @@ class Environment:
             polled.cancel()
         if self._deadline:
             self._deadline.cancel()
+        self._reply = None
         self.idle_since = time.monotonic()
         return self.alive
 

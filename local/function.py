@@ -16,6 +16,11 @@ from local.invocation import InitError, Reply
 logger = logging.getLogger(__name__)
 
 
+# How long a request waits for an environment that has answered, but not yet asked for more (seconds). A caller on
+# loopback is back sooner than that, and would otherwise find a cold environment each time.
+FINISHING = 0.1
+
+
 class TooManyRequestsError(Exception):
     """Every environment is busy and no more are allowed (Lambda's concurrency limit, HTTP 429)."""
 
@@ -35,6 +40,7 @@ class Function:
         self._idle: list[Environment] = []
         self._prepared: asyncio.Task[Environment] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._released = asyncio.Event()
 
     @property
     def environments(self) -> int:
@@ -87,19 +93,22 @@ class Function:
         """Starts an environment ahead of the first event, which may already come while it initialises."""
         self._prepared = preparing = asyncio.create_task(self._new())
         try:
+            # Shielded: a request that has claimed it goes on waiting for it, and `stop` is what ends it.
             environment = await asyncio.shield(preparing)
         except asyncio.CancelledError:
             if preparing.cancelled():
                 return  # A restart overtook this one.
             raise
-        finally:
-            claimed = self._prepared is not preparing
-            if not claimed:
+        except InitError:
+            if self._prepared is preparing:
                 self._prepared = None
-        if not claimed:
+            raise
+        if self._prepared is preparing:
+            self._prepared = None
             self._idle.append(environment)
 
     async def _acquire(self) -> Environment:
+        await self._wait_for_finishing()
         while self._idle:
             # The last one used is the warmest, and the others get the chance to grow old.
             environment = self._idle.pop()
@@ -112,6 +121,15 @@ class Function:
         if len(self._environments) >= self.max_environments:
             raise TooManyRequestsError
         return await self._new()
+
+    async def _wait_for_finishing(self) -> None:
+        try:
+            async with asyncio.timeout(FINISHING):
+                while not self._idle and any(one.finishing for one in self._environments):
+                    self._released.clear()
+                    await self._released.wait()
+        except TimeoutError:
+            pass
 
     async def _new(self) -> Environment:
         environment = Environment(self.configuration)
@@ -131,6 +149,7 @@ class Function:
             self._idle.append(environment)
         else:
             await self._end(environment)
+        self._released.set()
 
     async def _end(self, environment: Environment) -> None:
         await environment.stop()

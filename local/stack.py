@@ -127,6 +127,8 @@ class LocalStack:
             folders = {self._task_root, ROOT / "layers"}
             watcher = asyncio.create_task(restart_on_change(self.function, sorted(folders)))
             self._running.callback(watcher.cancel)
+            # Lets it set its watches: a change made from now on counts.
+            await asyncio.sleep(0)
 
     async def _start_children(self, port: int) -> None:
         starting: list[Coroutine[Any, Any, None]] = []
