@@ -40,10 +40,9 @@ class Cycle:
         self.finished = False
 
     async def run(self) -> None:
-        """Raises what the app raised, RuntimeError when it ended without a whole response, ConnectionError when
-        the response was refused."""
+        """Raises what the app raised; RuntimeError when it ended without a whole response that was still wanted."""
         await self._app(self._scope, self._receive, self._send)
-        if not self.finished:
+        if not self.finished and not self._reply.refused.is_set():
             raise RuntimeError(
                 "the app returned without " + ("ending" if self.started else "starting") + " its response"
             )

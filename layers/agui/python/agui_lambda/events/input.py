@@ -145,18 +145,27 @@ def _from_binary(part: JSON) -> JSON:
 
 
 def _refusal(invalid: ValidationError) -> RequestError:
-    """The first complaint, with the path of the member as `messages.0.content`."""
+    """The complaint that goes deepest, with the path of the member as `messages.0.content`.
+
+    A union complains once per arm, and the arm that was meant got furthest.
+    """
     errors = invalid.errors(include_url=False, include_input=False, include_context=False)
-    # A union reports every arm; the arm's own name is not part of the wire's path.
-    path = [str(step) for step in errors[0]["loc"] if isinstance(step, int) or not _is_arm(step)]
-    field_path = ".".join(path)
+    path, reason = max(((_path(error["loc"]), error["msg"]) for error in errors), key=lambda pair: pair[0].count("."))
     return RequestError(
-        HTTPStatus.UNPROCESSABLE_ENTITY,
-        "INVALID_INPUT",
-        f"{field_path or 'The input'}: {errors[0]['msg'][:300]}",
-        field=field_path,
+        HTTPStatus.UNPROCESSABLE_ENTITY, "INVALID_INPUT", f"{path or 'The input'}: {reason[:300]}", field=path
     )
 
 
-def _is_arm(step: str) -> bool:
-    return step in _MESSAGE or step in _PART or not step.isidentifier() or step in ("str", "data", "url", "file")
+def _path(location: tuple[int | str, ...]) -> str:
+    """`messages.0.content`: without the names of union arms, which the wire does not know."""
+    path: list[str] = []
+    previous: int | str = ""
+    for step in location:
+        chosen = isinstance(previous, int) or previous in ("content", "source")
+        if isinstance(step, int) or (step.isidentifier() and not (chosen and step in _ARMS)):
+            path.append(str(step))
+        previous = step
+    return ".".join(path)
+
+
+_ARMS = {*_MESSAGE, *_PART, "str", "data", "url", "file"}

@@ -18,47 +18,56 @@ from agui_lambda.model.deltas import Delta, Text, Usage
 class ChatCompletionsReader:
     """Feed it the body as it comes, in pieces of any size.
 
-    `done`: the provider said `[DONE]`, nothing will follow. `complete`: the answer has an end (`finish_reason` or
-    `[DONE]`), so a body that ends here is whole.
+    `complete`: the answer has an end (`finish_reason` or `[DONE]`); a body that ends here is whole.
+    `failure`: what ended the answer before, to be raised once the deltas that came with it are passed on.
+    `ended`: nothing further will be read.
     """
 
     def __init__(self) -> None:
         self._rest = b""
         self._data: list[bytes] = []
-        self.done = False
+        self._done = False
         self.complete = False
+        self.ended = False
+        self.failure: ModelFailed | ModelCut | None = None
 
     def feed(self, piece: bytes) -> list[Delta]:
-        """The deltas that `piece` completes. Raises ModelFailed for an error inside the stream, and for a body that
-        is no event stream at all."""
+        """The deltas that `piece` completes. An error inside the stream, or a body that is no event stream at all,
+        becomes `failure`."""
         lines = (self._rest + piece).split(b"\n")
         self._rest = lines.pop()
         deltas: list[Delta] = []
-        for line in lines:
-            line = line.rstrip(b"\r")
-            if line.startswith(b"data:"):
-                self._data.append(line[5:].strip())
-            elif not line:
-                self._frame(deltas)
-            elif line.startswith((b"error:", b"event: error", b"event:error", b"{", b"<")):
-                raise ModelFailed(f"not an event stream: {line[:500]!r}")
+        try:
+            for line in lines:
+                self._line(line.rstrip(b"\r"), deltas)
+        except ModelFailed as failure:
+            self.failure = failure
+            self.ended = True
         return deltas
 
     def end(self) -> list[Delta]:
-        """The body is over; the last frame may lack its empty line. Raises ModelCut when the answer is not whole,
-        and ModelFailed when the body was something else, such as a web page."""
+        """The body is over; its last frame may lack the empty line. An answer that is not whole becomes `failure`."""
         deltas = self.feed(b"\n\n")
-        if not self.complete:
-            raise ModelCut("the body ended with neither a finish_reason nor [DONE]")
+        self.ended = True
+        if not self.complete and self.failure is None:
+            self.failure = ModelCut("the body ended with neither a finish_reason nor [DONE]")
         return deltas
+
+    def _line(self, line: bytes, deltas: list[Delta]) -> None:
+        if line.startswith(b"data:"):
+            self._data.append(line[5:].strip())
+        elif not line:
+            self._frame(deltas)
+        elif line.startswith((b"error:", b"event: error", b"event:error", b"{", b"<")):
+            raise ModelFailed(f"not an event stream: {line[:500]!r}")
 
     def _frame(self, deltas: list[Delta]) -> None:
         if not self._data:
             return
         data, self._data = b"\n".join(self._data), []
         if data == b"[DONE]":
-            self.done = self.complete = True
-        elif data and not self.done:
+            self._done = self.complete = True
+        elif data and not self._done:
             self._chunk(_parse(data), deltas)
 
     def _chunk(self, chunk: dict[str, Any], deltas: list[Delta]) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from contextlib import aclosing
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
 from agui_lambda import errors
@@ -48,36 +48,42 @@ class ModelClient:
         return self._client
 
     async def stream(
-        self, model: str, messages: list[dict[str, Any]], options: Mapping[str, Any], timeout: float
+        self, model: str, messages: list[dict[str, Any]], options: Mapping[str, Any], silence: float
     ) -> AsyncGenerator[list[Delta]]:
         """The answer as it comes: a list holds what arrived together.
 
-        `timeout`: seconds of silence that are borne. Raises the Model… errors of `errors`. Retries, by the openai
-        package, happen only as long as nothing of the answer was read.
+        `silence`: seconds that may pass until the answer begins, retries included, and between two pieces of it.
+        Raises the Model… errors of `errors`. The openai package retries as long as the answer has not begun.
         """
         client = await self.warm_up()
-        import openai
-
+        reader = ChatCompletionsReader()
+        begun = False
         try:
-            # `extra_body` goes out as it is; given as `messages` it would be walked field by field, 0.1 ms a message.
-            async with (
-                client.chat.completions.with_streaming_response.create(
+            async with AsyncExitStack() as stack:
+                # `extra_body` goes out as it is; as `messages` it would be walked field by field, 0.1 ms a message.
+                request = client.chat.completions.with_streaming_response.create(
                     model=model,
                     messages=[],
                     stream=True,
                     extra_body={"stream_options": {"include_usage": True}, **options, "messages": messages},
-                    timeout=_timeouts(timeout),
-                ) as response,
-                aclosing(_read(response.iter_bytes())) as answer,
-            ):
-                async for deltas in answer:
-                    yield deltas
-        except openai.APIStatusError as error:
-            raise _refusal(error.status_code, error.response.text) from error
-        except openai.APITimeoutError as error:
-            raise errors.ModelSilent(str(error)) from error
-        except openai.APIConnectionError as error:
-            raise errors.ModelUnreachable(repr(error.__cause__ or error)) from error
+                )
+                async with asyncio.timeout(silence):
+                    response = await stack.enter_async_context(request)
+                begun = True
+                body = response.iter_bytes()
+                while not (reader.complete or reader.ended):
+                    async with asyncio.timeout(silence):
+                        piece = await anext(body, None)
+                    yield reader.feed(piece) if piece is not None else reader.end()
+                    if reader.failure is not None:
+                        raise reader.failure
+                yield await _aftermath(body, reader)
+        except (errors.RunError, asyncio.CancelledError):
+            raise
+        except TimeoutError as error:
+            raise errors.ModelSilent(f"nothing came for {silence:g} s") from error
+        except Exception as error:
+            raise _in_our_words(error, begun) from error
 
     async def close(self) -> None:
         """Closes the connections to the provider."""
@@ -85,56 +91,46 @@ class ModelClient:
             await self._client.close()
 
 
-async def _read(body: AsyncIterator[bytes]) -> AsyncGenerator[list[Delta]]:
-    import httpx2
-
-    reader = ChatCompletionsReader()
+async def _aftermath(body: AsyncIterator[bytes], reader: ChatCompletionsReader) -> list[Delta]:
+    """What follows the end of the answer. A provider that lingers must not hold up the end of the run."""
+    rest: list[Delta] = []
     try:
-        while not reader.complete:
-            try:
-                piece = await anext(body)
-            except StopAsyncIteration:
-                break
-            if deltas := reader.feed(piece):
-                yield deltas
-        # The answer is whole, or the body is over. A provider that then lingers must not hold up the end of the run.
-        rest: list[Delta] = []
-        try:
-            async with asyncio.timeout(AFTERMATH):
-                async for piece in body:
-                    rest += reader.feed(piece)
-        except (TimeoutError, httpx2.HTTPError) as lingering:
-            logger.info("the provider did not end its body: %r", lingering)
-        if not reader.done:
-            rest += reader.end()
-        if rest:
-            yield rest
-    except httpx2.TimeoutException as error:
-        raise errors.ModelSilent(repr(error)) from error
-    except httpx2.HTTPError as error:
-        raise errors.ModelCut(repr(error)) from error
+        async with asyncio.timeout(AFTERMATH):
+            async for piece in body:
+                rest += reader.feed(piece)
+    except Exception as lingering:
+        logger.info("the provider did not end its body: %s", type(lingering).__name__)
+    return rest
 
 
 def _make_client(key: str) -> AsyncOpenAI:
+    import httpx2
     from openai import AsyncOpenAI, DefaultAioHttpClient
 
-    return AsyncOpenAI(api_key=key, http_client=DefaultAioHttpClient())
+    # How long it may be silent is measured in `stream`, for any transport.
+    return AsyncOpenAI(
+        api_key=key, http_client=DefaultAioHttpClient(timeout=httpx2.Timeout(None, connect=CONNECT_TIMEOUT))
+    )
 
 
-def _timeouts(silence: float) -> Any:
-    import httpx2
+def _in_our_words(error: Exception, begun: bool) -> errors.RunError:
+    """Never with the error's `repr`, which may hold the request's headers and so the key."""
+    import openai
 
-    return httpx2.Timeout(silence, connect=CONNECT_TIMEOUT)
+    detail = f"{type(error).__name__}: {error}"[:500]
+    if isinstance(error, openai.APIStatusError):
+        return REFUSALS.get(error.status_code, errors.ModelFailed if error.status_code >= 500 else errors.ModelRefused)(
+            detail
+        )
+    return errors.ModelCut(detail) if begun else errors.ModelUnreachable(detail)
 
 
-def _refusal(status: int, detail: str) -> errors.RunError:
-    kinds: dict[int, type[errors.RunError]] = {
-        401: errors.ModelUnauthorized,
-        403: errors.ModelUnauthorized,
-        429: errors.ModelBusy,
-    }
-    kind = kinds.get(status, errors.ModelFailed if status >= 500 else errors.ModelRefused)
-    return kind(f"the provider answered {status}: {detail[:500]}")
+REFUSALS: dict[int, type[errors.RunError]] = {
+    401: errors.ModelUnauthorized,
+    403: errors.ModelUnauthorized,
+    408: errors.ModelSilent,
+    429: errors.ModelBusy,
+}
 
 
 def default_model() -> str:

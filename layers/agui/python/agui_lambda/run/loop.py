@@ -64,10 +64,10 @@ class Run:
         except TimeoutError:
             failure = errors.RunTimeout()
         except (asyncio.CancelledError, ConnectionError):
-            await asyncio.shield(self._commit())
+            await asyncio.shield(self._keep())
             raise
         except Exception as error:
-            failure = errors.RunError(repr(error))
+            failure = errors.RunError(type(error).__name__)
             logger.exception("run %s of thread %s crashed", self._input.run_id, self._input.thread_id)
         else:
             await self._end(write)
@@ -109,11 +109,15 @@ class Run:
         logger.error(
             "run %s of thread %s failed: %s %s", self._input.run_id, self._input.thread_id, failure.code, failure
         )
+        await self._keep()
+        await write(self._events.failed(failure.code, failure.message))
+
+    async def _keep(self) -> None:
+        """Commits a run that already has another failure to tell."""
         try:
             await self._commit()
         except errors.RunError as second:
             logger.error("run %s could not be kept: %s", self._input.run_id, second)
-        await write(self._events.failed(failure.code, failure.message))
 
     async def _commit(self) -> None:
         """Keeps what was answered, whole or not, and frees the thread; once."""
