@@ -36,9 +36,14 @@ TIMEOUT_SECONDS = 300
 REGION = "us-east-1"
 
 # What the managed image does at /var/runtime/bootstrap: it looks at the wrapper and hands Python and bootstrap to it.
+# Without a wrapper the stock runtime runs, which on the managed image is the same package.
 BOOTSTRAP = """\
 #!/bin/sh
 export AWS_EXECUTION_ENV=AWS_Lambda_{python}
+if [ -z "$AWS_LAMBDA_EXEC_WRAPPER" ]; then
+  export PYTHONPATH="$LAMBDA_TASK_ROOT:{opt}/python"
+  exec "{lang}/bin/python" -m awslambdaric "$_HANDLER"
+fi
 [ -e "$AWS_LAMBDA_EXEC_WRAPPER" ] || {{ echo "$AWS_LAMBDA_EXEC_WRAPPER: does not exist" >&2; exit 127; }}
 [ -x "$AWS_LAMBDA_EXEC_WRAPPER" ] || {{ echo "$AWS_LAMBDA_EXEC_WRAPPER: is not an executable" >&2; exit 126; }}
 exec "$AWS_LAMBDA_EXEC_WRAPPER" "{lang}/bin/python" "$LAMBDA_RUNTIME_DIR/bootstrap.py"
@@ -116,10 +121,10 @@ class Emulator:
     async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
 
-    async def invoke(self, event: bytes) -> Answer:
-        """Sends one event (JSON), waits for the whole answer."""
+    async def invoke(self, event: bytes) -> bytes:
+        """Sends one event (JSON); the whole reply, as the function gave it."""
         async with aiohttp.ClientSession() as session, session.post(self.url, data=event) as reply:
-            return Answer(await reply.read())
+            return await reply.read()
 
     async def _bootstrap(self, root: Path) -> Path:
         python = _the_one(self._sam / "bin", "python3.[0-9]*")
@@ -129,7 +134,7 @@ class Emulator:
         if await venv.wait():
             raise CannotInvoke(f"{python} -m venv failed.")
         bootstrap = root / "bootstrap"
-        bootstrap.write_text(BOOTSTRAP.format(python=python.name, lang=lang))
+        bootstrap.write_text(BOOTSTRAP.format(python=python.name, lang=lang, opt=root / "opt"))
         bootstrap.chmod(0o755)
         return bootstrap
 
@@ -231,7 +236,7 @@ async def invoke(event: bytes, build: Path = BUILD, data: Path = DATA) -> Answer
     """The answer to one event (JSON), with the threads kept in the file `data`. Raises CannotInvoke."""
     async with AsyncExitStack() as stack:
         emulator = await stack.enter_async_context(Emulator(build, await settings(stack, data)))
-        return await emulator.invoke(event)
+        return Answer(await emulator.invoke(event))
 
 
 def main() -> int:
