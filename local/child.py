@@ -58,10 +58,11 @@ async def serve_child(app: ASGIApp, port: int = 0) -> None:
     `port` 0 takes a free one. Open replies get one second to finish at the end, then they are cancelled.
     Raises OSError when the port is taken.
     """
+    end = _end()
     server = LoopbackServer(app, listen(port))
     await server.start()
     announce(server.port)
-    await told_to_end()
+    await end.wait()
     await server.stop()
 
 
@@ -75,6 +76,10 @@ async def told_to_end() -> None:
 
     Started by hand (stdin is a terminal, a file or /dev/null), only the signals count.
     """
+    await _end().wait()
+
+
+def _end() -> asyncio.Event:
     loop = asyncio.get_running_loop()
     end = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -90,7 +95,7 @@ async def told_to_end() -> None:
 
     if _stdin_is_a_pipe():
         threading.Thread(target=watch_stdin, name="stdin", daemon=True).start()
-    await end.wait()
+    return end
 
 
 def _stdin_is_a_pipe() -> bool:
@@ -170,7 +175,7 @@ class Child:
 
     async def stop(self) -> None:
         """Closes its stdin and waits two seconds for it, then kills it. May be called twice."""
-        await _end(self.process)
+        await _stop(self.process)
 
 
 async def start_child(
@@ -198,19 +203,19 @@ async def start_child(
         async with asyncio.timeout(ready_within):
             line = (await process.stdout.readline()).decode(errors="replace").strip()
     except TimeoutError:
-        await _end(process)
+        await _stop(process)
         raise ChildFailed(f"{name} was not ready within {ready_within:g} s") from None
     except BaseException:
-        await _end(process)
+        await _stop(process)
         raise
     if not line.startswith(READY):
-        await _end(process)
+        await _stop(process)
         said = f" after {line!r}" if line else ""
         raise ChildFailed(f"{name} ended{said} (exit code {process.returncode})")
     return Child(process, line.removeprefix(READY).rstrip("/"))
 
 
-async def _end(process: asyncio.subprocess.Process) -> None:
+async def _stop(process: asyncio.subprocess.Process) -> None:
     assert process.stdin is not None
     process.stdin.close()
     try:
