@@ -108,7 +108,8 @@ def _stdin_is_a_pipe() -> bool:
 
 def listen(port: int = 0) -> socket.socket:
     """A listening socket on 127.0.0.1, on a free port if `port` is 0. Raises OSError when the port is taken."""
-    listener = socket.socket()
+    # Named in full: asyncio sets TCP_NODELAY only on sockets that say they are TCP, and a token must not wait for an ACK.
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind(("127.0.0.1", port))

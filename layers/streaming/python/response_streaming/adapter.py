@@ -67,6 +67,13 @@ class StreamingMangum(Mangum):
             self._loop.run_until_complete(self.startup())
         return self._loop.run_until_complete(self.buffered(event, context))
 
+    def close(self) -> None:
+        """Ends what calls as an ordinary function began: the app's lifespan and the loop. For tests and scripts."""
+        if self._loop is not None:
+            self._loop.run_until_complete(self.shutdown())
+            self._loop.close()
+            self._loop = self._lifespan = None
+
     def _scope(self, source: LambdaHandler) -> Scope:
         scope = source.scope
         # From 2.4 on an app learns from a failing `send` that nobody reads, and need not listen for a disconnect.

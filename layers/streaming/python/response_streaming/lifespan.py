@@ -44,6 +44,7 @@ class Lifespan:
         answer = await self._exchange("lifespan.shutdown")
         if answer["type"] == "lifespan.shutdown.failed":
             logger.error("lifespan shutdown failed: %s", answer.get("message", ""))
+        await self._task
 
     async def _exchange(self, question: str) -> Message:
         await self._to_app.put({"type": question})
