@@ -73,9 +73,7 @@ class Wire:
     async def head(self) -> None:
         if not self.streaming:
             self.streaming = True
-            await self.put(
-                b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
-            )
+            await self.put(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
 
     async def body(self, data: bytes) -> None:
         """One piece of the event stream, in an HTTP chunk of its own."""
@@ -136,10 +134,7 @@ def call(index: int, id: str, name: str, fragments: list[str]) -> Step:
     opening = {"index": index, "id": id, "type": "function", "function": {"name": name, "arguments": ""}}
     return _in_order(
         chunk({"tool_calls": [opening]}),
-        *(
-            chunk({"tool_calls": [{"index": index, "function": {"arguments": fragment}}]})
-            for fragment in fragments
-        ),
+        *(chunk({"tool_calls": [{"index": index, "function": {"arguments": fragment}}]}) for fragment in fragments),
     )
 
 
@@ -190,9 +185,7 @@ def http(status: int, body: Any = b"", headers: Mapping[str, str] | None = None)
     else:
         content, kind = json.dumps(body).encode(), "application/json"
     fields = {"content-type": kind, "content-length": str(len(content))} | dict(headers or {})
-    head = f"HTTP/1.1 {status} Scripted\r\n" + "".join(
-        f"{name}: {value}\r\n" for name, value in fields.items()
-    )
+    head = f"HTTP/1.1 {status} Scripted\r\n" + "".join(f"{name}: {value}\r\n" for name, value in fields.items())
     return wire(head.encode("latin-1") + b"\r\n" + content)
 
 
@@ -271,9 +264,7 @@ class ModelServer:
             writer.close()
 
 
-async def _play(
-    reply: Reply, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-) -> tuple[bool, bytes]:
+async def _play(reply: Reply, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> tuple[bool, bytes]:
     """Play the script until its end or until the client leaves.
 
     Returns whether the connection is over, and the bytes of the next request that were read already.
@@ -320,9 +311,7 @@ async def _read_request(start: bytes, reader: asyncio.StreamReader) -> Request |
         return None
     first, *lines = head.decode("latin-1").strip().split("\r\n")
     method, path, _ = first.split(" ", 2)
-    headers = {
-        name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)
-    }
+    headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
     if headers.get("transfer-encoding", "").lower() == "chunked":
         content = b""
         while size := int((await reader.readuntil(b"\r\n")).split(b";")[0], 16):

@@ -26,9 +26,7 @@ async def client(model: ModelServer) -> AsyncIterator[openai.AsyncOpenAI]:
 async def ask(
     client: openai.AsyncOpenAI, text: str = "hi"
 ) -> "openai.AsyncStream[openai.types.chat.ChatCompletionChunk]":
-    return await client.chat.completions.create(
-        model="any", messages=[{"role": "user", "content": text}], stream=True
-    )
+    return await client.chat.completions.create(model="any", messages=[{"role": "user", "content": text}], stream=True)
 
 
 async def texts(client: openai.AsyncOpenAI, text: str = "hi") -> list[str]:
