@@ -114,13 +114,12 @@ async def _serve(options: argparse.Namespace) -> None:
         cors=Cors(allow_origins=origins),
         reload=not options.no_reload,
     ) as stack:
-        print(f"\n  {stack.url}/\n", flush=True)
         if options.task_root == AGENT:
             authorization = f" -H 'Authorization: Bearer {token}'" if token else ""
-            print(
-                f"  curl -N {stack.url}/ -H 'content-type: application/json'{authorization} -d '{EXAMPLE_BODY}'\n",
-                flush=True,
-            )
+            curl = f"curl -N {stack.url}/ -H 'content-type: application/json'{authorization} -d '{EXAMPLE_BODY}'"
+            print(f"\n  Open {stack.url}/ in a browser, or paste into a terminal:\n\n  {curl}\n", flush=True)
+        else:
+            print(f"\n  The function is at {stack.url}/\n", flush=True)
         await asyncio.Event().wait()
 
 

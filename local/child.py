@@ -108,7 +108,8 @@ def _stdin_is_a_pipe() -> bool:
 
 def listen(port: int = 0) -> socket.socket:
     """A listening socket on 127.0.0.1, on a free port if `port` is 0. Raises OSError when the port is taken."""
-    # Named in full: asyncio sets TCP_NODELAY only on sockets that say they are TCP, and a token must not wait for an ACK.
+    # Named in full: asyncio sets TCP_NODELAY only on sockets that say they are TCP, and a token must not wait for
+    # an ACK.
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -121,14 +122,14 @@ def listen(port: int = 0) -> socket.socket:
 
 
 class LoopbackServer(uvicorn.Server):
-    """uvicorn on 127.0.0.1 as a guest in another loop: it leaves signals alone and logs only warnings."""
+    """uvicorn on 127.0.0.1 as a guest in another loop: it leaves signals alone and logs little."""
 
-    def __init__(self, app: ASGIApp, listener: socket.socket) -> None:
+    def __init__(self, app: ASGIApp, listener: socket.socket, log_level: str = "warning") -> None:
         super().__init__(
             uvicorn.Config(
                 app,
                 log_config=None,
-                log_level="warning",
+                log_level=log_level,
                 access_log=False,
                 server_header=False,
                 ws="none",
@@ -204,13 +205,13 @@ async def start_child(
         async with asyncio.timeout(ready_within):
             line = (await process.stdout.readline()).decode(errors="replace").strip()
     except TimeoutError:
-        await _stop(process)
+        await _kill(process)
         raise ChildFailed(f"{name} was not ready within {ready_within:g} s") from None
     except BaseException:
-        await _stop(process)
+        await _kill(process)
         raise
     if not line.startswith(READY):
-        await _stop(process)
+        await _kill(process)
         said = f" after {line!r}" if line else ""
         raise ChildFailed(f"{name} ended{said} (exit code {process.returncode})")
     return Child(process, line.removeprefix(READY).rstrip("/"))
@@ -223,5 +224,12 @@ async def _stop(process: asyncio.subprocess.Process) -> None:
         async with asyncio.timeout(2):
             await process.wait()
     except TimeoutError:
+        await _kill(process)
+
+
+async def _kill(process: asyncio.subprocess.Process) -> None:
+    try:
         process.kill()
-        await process.wait()
+    except ProcessLookupError:
+        pass
+    await process.wait()

@@ -21,6 +21,7 @@ from typing import Any
 
 from local.child import ROOT
 from local.invocation import InitError, Invocation, Outcome, Reply
+from local.logs import Log
 from local.runtime_api import RuntimeAPI
 
 logger = logging.getLogger(__name__)
@@ -95,6 +96,7 @@ class Environment:
         self.retired = False
         self.idle_since = 0.0
         self._api = RuntimeAPI()
+        self._log = Log()
         self._process: asyncio.subprocess.Process | None = None
         self._exited: asyncio.Task[int] | None = None
         self._reply: Reply | None = None
@@ -117,17 +119,17 @@ class Environment:
         await self._api.start()
         began = time.monotonic()
         try:
-            self._process = await asyncio.create_subprocess_exec(
-                *self.configuration.command,
-                stdin=asyncio.subprocess.DEVNULL,
-                # Its logs are the stack's logs: they go to our stderr unchanged.
-                stdout=2,
-                stderr=None,
-                cwd=self.configuration.task_root,
-                env=self.configuration.variables(self._api.address),
-                # A group of its own, so that what the function starts ends with it.
-                start_new_session=True,
-            )
+            async with self._log.pipe() as log:
+                self._process = await asyncio.create_subprocess_exec(
+                    *self.configuration.command,
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    cwd=self.configuration.task_root,
+                    env=self.configuration.variables(self._api.address),
+                    # A group of its own, so that what the function starts ends with it.
+                    start_new_session=True,
+                )
             self._exited = asyncio.create_task(self._watch(self._process))
             either: set[asyncio.Future[Any]] = {self._exited, self._api.initialized}
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
@@ -176,12 +178,12 @@ class Environment:
         """SIGKILL, as Lambda does it without extensions; an open reply ends truncated. May be called twice."""
         if self._deadline:
             self._deadline.cancel()
+        if self._reply:
+            self._reply.finish(Outcome.failed("Runtime.ExitError", "the environment was stopped"))
         self._kill()
         if self._exited:
             await self._exited
-        # A reply read to its end by nobody must not keep a connection waiting for room.
-        if self._reply:
-            self._reply.finish(Outcome.failed("Runtime.ExitError", "the environment was stopped"))
+            await self._log.close()
         if self._api.initialized.done():
             self._api.initialized.exception()  # Retrieved, or asyncio would complain about it.
         await self._api.close()

@@ -65,6 +65,9 @@ class FunctionURL:
             pass  # Returned without an end, the server closes the connection, and the client sees that it was cut.
         except OSError:
             pass  # The caller has left, and this server tells.
+        except Exception:
+            logger.exception("The function URL itself failed")
+            raise
 
     async def _invoke(self, scope: Scope, receive: Receive, request_id: str, answer: _Answer) -> None:
         event = await self._event(scope, receive, request_id)
@@ -146,14 +149,14 @@ async def _pass_on(reply: Reply, answer: _Answer) -> None:
         await answer.send_body(piece)
     outcome = reply.outcome
     if outcome and outcome.error_type:
-        logger.error("RequestId: %s %s in the stream: %s", answer.request_id, outcome.error_type, outcome.text)
+        logger.error("RequestId: %s %s in the stream: %s", answer.request_id, outcome.error_type, outcome.message)
         if outcome.truncated:
             raise _CutError
 
 
 def _check(reply: Reply) -> None:
     if reply.outcome and reply.outcome.error_type:
-        raise _BadReplyError(f"{reply.outcome.error_type}: {reply.outcome.text}")
+        raise _BadReplyError(f"{reply.outcome.error_type}: {reply.outcome.message}")
 
 
 async def _read_prelude(reply: Reply, pieces: AsyncIterator[bytes], received: bytes) -> tuple[int, Headers, bytes]:

@@ -53,8 +53,9 @@ class Outcome:
     truncated: bool = False
 
     @property
-    def text(self) -> str:
-        return self.error.decode(errors="replace")
+    def message(self) -> str:
+        """The error's message in one line. The runtime logs the trace itself."""
+        return _message(self.error)
 
     @classmethod
     def failed(cls, error_type: str, message: str, truncated: bool = True) -> Outcome:
@@ -126,4 +127,11 @@ class InitError(Exception):
     def __init__(self, error_type: str, error: bytes) -> None:
         self.error_type = error_type
         self.error = error
-        super().__init__(f"{error_type}: {error.decode(errors='replace')}")
+        super().__init__(f"{error_type}: {_message(error)}")
+
+
+def _message(error: bytes) -> str:
+    try:
+        return str(json.loads(error)["errorMessage"])
+    except (ValueError, TypeError, KeyError):
+        return error.decode(errors="replace")

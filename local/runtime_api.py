@@ -110,11 +110,11 @@ class RuntimeAPI:
             case "POST", ["init", "error"]:
                 await self._init_error(http, request)
             case _:
-                await http.refuse(404, "NotFound", f"no {method} {request.target.decode()} here")
+                await self._refuse(http, 404, "NotFound", f"no {method} {request.target.decode()} here")
 
     async def _next(self, http: _Connection) -> None:
         if self._unusable:
-            await http.refuse(403, "InvalidStateTransition", "the environment is unusable since its last reply")
+            await self._refuse(http, 403, "InvalidStateTransition", "the environment is unusable since its last reply")
             return
         if self._answered:
             self._given.clear()
@@ -134,7 +134,7 @@ class RuntimeAPI:
             if mode not in ("", "streaming"):
                 self._unusable = True
                 self._end(Outcome.failed("Runtime.InvalidResponseModeHeader", f"unknown response mode {mode!r}"))
-                await http.refuse(400, "InvalidFunctionResponseMode", f"unknown response mode {mode!r}")
+                await self._refuse(http, 400, "InvalidFunctionResponseMode", f"unknown response mode {mode!r}")
                 return
             self._reply.streaming = mode == "streaming"
             self._reply.content_type = _header(request, b"content-type")
@@ -167,19 +167,23 @@ class RuntimeAPI:
     async def _init_error(self, http: _Connection, request: h11.Request) -> None:
         error = await http.whole_body()
         if self.initialized.done():
-            await http.refuse(403, "InvalidStateTransition", "the environment is initialised already")
+            await self._refuse(http, 403, "InvalidStateTransition", "the environment is initialised already")
             return
         self.initialized.set_exception(InitError(_error_type(request), error))
         await http.accept()
 
     async def _may_answer(self, http: _Connection, request_id: str) -> bool:
         if self._invocation is None or request_id != self._invocation.request_id:
-            await http.refuse(400, "InvalidRequestID", f"{request_id} is not the current invocation")
+            await self._refuse(http, 400, "InvalidRequestID", f"{request_id} is not the current invocation")
         elif self._answered:
-            await http.refuse(403, "InvalidStateTransition", f"{request_id} has been answered already")
+            await self._refuse(http, 403, "InvalidStateTransition", f"{request_id} has been answered already")
         else:
             return True
         return False
+
+    async def _refuse(self, http: _Connection, status: int, error_type: str, message: str) -> None:
+        logger.warning("Runtime API answered %d %s: %s", status, error_type, message)
+        await http.refuse(status, error_type, message)
 
     def _end(self, outcome: Outcome) -> None:
         self._answered = True
@@ -269,7 +273,6 @@ class _Connection:
         await self.answer(202, b'{"status":"OK"}\n', [(b"Content-Type", b"application/json")])
 
     async def refuse(self, status: int, error_type: str, message: str) -> None:
-        logger.warning("Runtime API answered %d %s: %s", status, error_type, message)
         body = json.dumps({"errorMessage": message, "errorType": error_type}).encode()
         await self.answer(status, body, [(b"Content-Type", b"application/json")])
 

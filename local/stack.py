@@ -6,6 +6,7 @@ What each part does is elsewhere; here is only which variables the function gets
 from __future__ import annotations
 
 import asyncio
+import logging
 import tempfile
 from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -20,6 +21,8 @@ from local.function import Function
 from local.function_url import FunctionURL
 from local.invocation import InitError
 from local.reload import restart_on_change
+
+logger = logging.getLogger(__name__)
 
 AGENT = ROOT / "functions" / "agent"
 LAYERS = (ROOT / "layers" / "streaming" / "python", ROOT / "layers" / "agui" / "python")
@@ -113,7 +116,8 @@ class LocalStack:
 
         await self._start_children(port)
         self.function = Function(self._configuration(), max_environments=self._max_environments)
-        front = LoopbackServer(FunctionURL(self.function, self._cors), listener)
+        # A reply that is cut is logged where it is known why; uvicorn would complain about each again.
+        front = LoopbackServer(FunctionURL(self.function, self._cors), listener, log_level="critical")
         await front.start()
         self._running.push_async_callback(front.stop)
         # Ends first, so that open streams break off at once and the front has nothing to wait for.
@@ -123,6 +127,7 @@ class LocalStack:
         except InitError:
             if not self._reload:
                 raise
+            logger.info("Waiting for a change of the code")
         if self._reload:
             folders = {self._task_root, ROOT / "layers"}
             watcher = asyncio.create_task(restart_on_change(self.function, sorted(folders)))
@@ -158,6 +163,8 @@ class LocalStack:
     async def _start_child(self, arguments: list[str], ready_within: float = 30) -> Child:
         child = await start_child(arguments, ready_within=ready_within)
         self._running.push_async_callback(child.stop)
+        watcher = asyncio.create_task(_report_end(child, arguments[1]))
+        self._running.callback(watcher.cancel)
         return child
 
     def _configuration(self) -> Configuration:
@@ -189,3 +196,9 @@ class LocalStack:
             memory=self._memory,
             env=variables | self._env,
         )
+
+
+async def _report_end(child: Child, name: str) -> None:
+    """A child that ends on its own shows as errors far from their cause: says so."""
+    code = await child.process.wait()
+    logger.error("%s ended with exit code %s: start the stack again", name, code)

@@ -105,7 +105,7 @@ async def test_at_the_deadline_the_process_is_killed_and_the_stream_cut():
         reply = await agent.invoke(event({"prelude": {"statusCode": 200}}, {"chunk": "begun"}, {"hang": None}))
         assert await content(reply) == b'{"statusCode": 200}' + b"\0" * 8 + b"begun"
         assert (reply.outcome.error_type, reply.outcome.truncated) == ("Sandbox.Timeout", True)
-        assert "Task timed out after 0.50 seconds" in reply.outcome.text
+        assert "Task timed out after 0.50 seconds" in reply.outcome.message
         await until(lambda: not running(pid))
         assert (await call(agent, {"variables": []}))["pid"] != pid
 
@@ -123,7 +123,7 @@ async def test_a_process_that_exits_without_a_word_is_an_exit_error():
         reply = await agent.invoke(event({"exit": 3}))
         assert await content(reply) == b""
         assert reply.outcome.error_type == "Runtime.ExitError"
-        assert "exit status 3" in reply.outcome.text
+        assert "exit status 3" in reply.outcome.message
 
 
 @pytest.mark.parametrize(
@@ -168,3 +168,11 @@ async def test_stop_ends_a_busy_process_and_its_reply():
     assert await content(reply) == b""
     assert reply.outcome.truncated
     await until(lambda: not running(pid))
+
+
+async def test_what_the_process_writes_is_readable_on_our_stderr(capfd):
+    program = "import sys; print('one\\rtwo'); print('three', file=sys.stderr); sys.exit(9)"
+    with pytest.raises(InitError, match="exit status 9"):
+        async with function(command=(sys.executable, "-c", program)):
+            pass
+    assert set(capfd.readouterr().err.splitlines()) >= {"one", "two", "three"}

@@ -29,7 +29,12 @@ async def raw_stack(**options) -> AsyncIterator[LocalStack]:
         yield stack
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="module")
 async def stack() -> AsyncIterator[LocalStack]:
     async with raw_stack() as stack:
         yield stack
