@@ -1,7 +1,7 @@
 """What `sam build` left: does it fit Lambda, and how Lambda lays it out under /opt and /var/task.
 
-`python -m local.built .aws-sam/build arm64 python3.13` says in one sentence what does not fit, before Lambda says it
-with an import error. Needs nothing but the standard library. Builds nothing and runs nothing.
+`python -m local.built .aws-sam/build` says in a sentence what does not fit, before Lambda says it with an import
+error. Needs nothing but the standard library. Builds nothing and runs nothing.
 """
 
 from __future__ import annotations
@@ -109,12 +109,26 @@ def _link(source: str, target: str) -> None:
         shutil.copy2(source, target)
 
 
-if __name__ == "__main__":
-    folder, wanted_architecture, wanted_runtime = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
-    if problems := misfits(folder, wanted_architecture, wanted_runtime):
+def wanted(build: Path) -> tuple[str, str]:
+    """Architecture and runtime that the built template is for. Raises ValueError when it does not say so."""
+    template = (build / "template.yaml").read_text()
+    architecture = re.search(r"^ +BuildArchitecture: (\w+)$", template, re.MULTILINE)
+    runtime = re.search(r"^ +Python: (python[\d.]+)$", template, re.MULTILINE)
+    if not architecture or not runtime:
+        raise ValueError(f"{build / 'template.yaml'} does not say what it is built for")
+    return architecture[1], runtime[1]
+
+
+def main(build: Path) -> None:
+    architecture, runtime = wanted(build)
+    if problems := misfits(build, architecture, runtime):
         sys.exit("\n".join(problems))
-    native = len(_files(folder, ".so"))
+    native, megabytes = len(_files(build, ".so")), size(build) / 1e6
     print(
-        f"{folder}: fits {wanted_runtime} on {wanted_architecture}; {native} native modules, "
-        f"{size(folder) / 1e6:.0f} MB unzipped of {SIZE_LIMIT / 1e6:.0f} MB."
+        f"{build}: fits {runtime} on {architecture}; {native} native modules, "
+        f"{megabytes:.0f} MB unzipped of {SIZE_LIMIT / 1e6:.0f} MB."
     )
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

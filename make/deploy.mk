@@ -2,9 +2,8 @@
 # use in other versions. That environment runs on the function's Python, so on its PATH `sam build` finds both.
 
 SAM_VERSION := 1.170.0
-# The template is the one place that names the Python version and the default architecture.
+# The template is the one place that names the Python version.
 RUNTIME := $(shell sed -n 's/^ *Python: *\(python3[.0-9]*\)$$/\1/p' template.yaml)
-ARCH ?= $(shell sed -n '/^  Architecture:/,/Default:/s/.*Default: *//p' template.yaml)
 HOST_ARCH := $(if $(filter arm64 aarch64,$(shell uname -m)),arm64,x86_64)
 REGION ?= $(or $(AWS_REGION),$(AWS_DEFAULT_REGION),us-east-1)
 BUILD ?= .aws-sam/build
@@ -40,9 +39,9 @@ sam-if-possible:
 validate: $(SAM_VENV)	## check template.yaml as SAM and cfn-lint see it
 	$(SAM) validate --lint --region $(REGION)
 
-build: $(SAM_VENV)	## build function and layers for ARCH (arm64, x86_64), without Docker
-	$(SAM) build --parameter-overrides Architecture=$(ARCH) --build-dir $(BUILD)
-	.venv-sam/bin/python -m local.built $(BUILD) $(ARCH) $(RUNTIME)
+build: $(SAM_VENV)	## build function and layers without Docker; ARCH=x86_64 to try another processor than samconfig.toml's
+	$(SAM) build --build-dir $(BUILD) $(if $(ARCH),--parameter-overrides Architecture=$(ARCH))
+	.venv-sam/bin/python -m local.built $(BUILD)
 
 # A build of its own, for this machine's processor, so that what is going to be deployed stays untouched.
 .aws-sam/invoke/template.yaml: $(SOURCES) | $(SAM_VENV)
@@ -56,9 +55,12 @@ build: $(SAM_VENV)	## build function and layers for ARCH (arm64, x86_64), withou
 invoke: .aws-sam/invoke/template.yaml $(PYTHON_READY)	## run EVENT through the built layers and AWS's emulator
 	$(PYTHON) -m local.invoke $(EVENT)
 
-# PARAMETERS='Model=gpt-5 AllowedOrigins=https://chat.example.com' sets others; what is not named keeps its last value.
-deploy: build	## create or update the stack with your AWS credentials; shows the changes and asks first
-	$(SAM) deploy --parameter-overrides Architecture=$(ARCH) $(PARAMETERS)
+deploy: $(if $(ARCH),arch-is-a-setting) build	## create or update the stack with your AWS credentials; shows the changes and asks first
+	$(SAM) deploy
+
+.PHONY: arch-is-a-setting
+arch-is-a-setting:
+	@echo "To deploy for $(ARCH), write Architecture=$(ARCH) into samconfig.toml: later deploys must know it too." >&2; exit 1
 
 logs:	## follow the function's log
 	$(SAM) logs --name Agent --tail

@@ -51,7 +51,6 @@ def make(sam: Path) -> Callable[..., str]:
 
     def run(*arguments: str) -> str:
         env = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
-        # The default region of a person who has none.
         command = ["make", "-f", "make/deploy.mk", *arguments]
         done = subprocess.run(command, cwd=ROOT, env=env, text=True, capture_output=True)
         assert done.returncode == 0, done.stdout + done.stderr

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from local.built import LAYERS, lay_out, misfits, size
+from local.built import LAYERS, lay_out, misfits, size, wanted
 from local.child import ROOT
 
 Build = Callable[[str], Path]
@@ -19,6 +19,7 @@ both_processors = pytest.mark.parametrize("architecture", ["arm64", "x86_64"])
 @both_processors
 def test_a_build_fits_its_processor_and_python(built: Build, architecture: str) -> None:
     build = built(architecture)
+    assert wanted(build) == (architecture, "python3.13")
     assert misfits(build, architecture, "python3.13") == []
     assert len(list(build.rglob("*.so"))) > 10
 

@@ -1,5 +1,6 @@
 """template.yaml, as CloudFormation would get it."""
 
+import json
 import re
 from collections.abc import Callable
 from typing import Any
@@ -68,6 +69,12 @@ def test_a_secret_is_named_in_the_environment_but_not_in_it(
     # No key passes through CloudFormation either, where it could be read or end up in samconfig.toml.
     assert not [name for name, parameter in template["Parameters"].items() if "NoEcho" in parameter]
     assert not [output for output in template["Outputs"].values() if "{{resolve" in str(output)]
+
+
+def test_sam_local_can_set_what_a_laptop_needs(resources: dict[str, Any]) -> None:
+    # `sam local invoke --env-vars` drops variables that the template does not name.
+    wanted = json.loads((ROOT / "events" / "env.json").read_text())["Agent"]
+    assert set(wanted) <= set(resources["Agent"]["Properties"]["Environment"]["Variables"])
 
 
 def test_the_token_is_generated_and_long(resources: dict[str, Any]) -> None:
