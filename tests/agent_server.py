@@ -18,9 +18,9 @@ from typing import Any
 import aiohttp
 import boto3
 import pytest
-from agui_lambda import Agent, create_app
 from moto import mock_aws
 
+from agui_lambda import Agent, create_app
 from local.child import LoopbackServer, listen
 from tests.model_server import ModelServer
 

@@ -4,8 +4,6 @@ Used in the test's own process, against `local.runtime_api`, and as a program (`
 answers each event as its body asks: see `SCRIPT` at the end.
 """
 
-# ruff: noqa: ASYNC110, ASYNC230, ASYNC240 - a runtime may block its own process
-
 from __future__ import annotations
 
 import asyncio

@@ -9,7 +9,7 @@ from pathlib import Path
 async def until(condition: Callable[[], object], seconds: float = 10) -> None:
     """Returns when `condition` holds. Raises TimeoutError."""
     async with asyncio.timeout(seconds):
-        while not condition():  # noqa: ASYNC110 - nobody in this process could set an event
+        while not condition():
             await asyncio.sleep(0.01)
 
 

@@ -124,7 +124,7 @@ async def test_a_living_run_renews_its_lease(store, monkeypatch):
     thread = await Thread.take(store, KEY, [user("q1", "1")])
     first = (await store.load(KEY)).leased_until
     while (await store.load(KEY)).leased_until == first:
-        await asyncio.sleep(0)  # noqa: ASYNC110 - what is awaited is in the table
+        await asyncio.sleep(0)
     await thread.give_back([])
 
 

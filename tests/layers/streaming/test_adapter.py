@@ -8,6 +8,7 @@ import pytest
 from fastapi import FastAPI, Response
 from fastapi.responses import StreamingResponse
 from mangum import Mangum
+
 from response_streaming import StreamingMangum
 from response_streaming.adapter import streams
 from response_streaming.bootstrap import import_path

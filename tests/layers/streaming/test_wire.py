@@ -4,6 +4,7 @@ import base64
 import json
 
 import pytest
+
 from response_streaming import wire
 
 # What aws-lambda-ric 4.0.2 for Node.js put on the socket after its request head.

@@ -168,6 +168,8 @@ def _add_inspector(app: FastAPI, routes: Mapping[str, Agent]) -> None:
     from agui_inspector import mount_inspector
 
     listed = [Listed(id=agent.name, url=path, name=agent.name) for path, agent in routes.items()]
+    # Its warning is for pages that were left on by accident; this one was asked for by name.
+    logging.getLogger("agui_inspector").setLevel(logging.ERROR)
     mount_inspector(app, agents=listed, enabled=True, path=INSPECTOR_PATH)
 
     async def page(request: Request) -> Response:

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import StreamingResponse
 from mangum import Mangum
+
 from response_streaming import StreamingMangum
 
 logger = logging.getLogger(__name__)
