@@ -1,6 +1,7 @@
 """Reading a RunAgentInput: what is refused with which words, and what only loses its unknown parts."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -156,3 +157,22 @@ def test_what_current_front_ends_send_is_taken():
         ],
     )
     assert run.run_id == "abc"
+
+
+CONFORMANCE = json.loads((Path(__file__).parents[2] / "fixtures" / "run-agent-input.json").read_text())["cases"]
+# The schema is closed, the processing rules are not: these lose what is unknown, or old, and run.
+STRIPPED = {
+    "UserMessage/legacy-binary-part",
+    "UserMessage/part-shaped-like-media-with-unknown-type",
+    "ToolMessage/content-part-unknown-type",
+    "FileSource/reference-record",
+}
+
+
+@pytest.mark.parametrize("case", CONFORMANCE, ids=lambda case: case["name"])
+def test_the_protocols_conformance_documents(case):
+    body = json.dumps(case["input"]).encode()
+    if case["valid"] or case["name"] in STRIPPED:
+        assert read_input(body).thread_id
+    else:
+        assert refusal(body).status == 422
