@@ -30,7 +30,13 @@ EXAMPLE_BODY = '{"threadId":"t1","runId":"r1","messages":[{"id":"m1","role":"use
 
 
 def main() -> None:
-    options = _parser().parse_args()
+    parser = _parser()
+    options = parser.parse_args()
+    # argparse does not check a default that comes from the environment.
+    if options.model not in (None, *MODELS):
+        parser.error(f"MODEL={options.model} is not one of {', '.join(MODELS)}")
+    if not options.task_root.is_dir():
+        parser.error(f"--task-root {options.task_root} is not a folder")
     logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
     logging.getLogger("local").setLevel(logging.INFO)
     sys.exit(asyncio.run(run(options)))
@@ -42,7 +48,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     environ = os.environ
     parser.add_argument(
-        "--port", type=int, default=int(environ.get("PORT") or 3000), help="of the function URL (PORT, 3000)"
+        "--port", type=int, default=environ.get("PORT") or "3000", help="of the function URL (PORT, 3000)"
     )
     parser.add_argument(
         "--data", type=Path, default=Path(".local"), help="folder that keeps the threads (.local)", metavar="DIR"

@@ -140,6 +140,7 @@ class LoopbackServer(uvicorn.Server):
         self._listener = listener
         self._serving: asyncio.Task[None] | None = None
         self._accepting = asyncio.Event()
+        self._exiting = asyncio.Event()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -158,9 +159,19 @@ class LoopbackServer(uvicorn.Server):
         await super().startup(sockets)
         self._accepting.set()
 
+    async def main_loop(self) -> None:
+        # uvicorn's own looks ten times a second whether it should exit.
+        while not await self.on_tick(0):
+            try:
+                async with asyncio.timeout(1):
+                    await self._exiting.wait()
+            except TimeoutError:
+                pass  # Once a second `on_tick` renews the Date header.
+
     async def stop(self) -> None:
         """Stops accepting, gives open replies one second, ends."""
         self.should_exit = True
+        self._exiting.set()
         if self._serving:
             await self._serving
 

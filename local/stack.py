@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import tempfile
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
@@ -90,6 +90,7 @@ class LocalStack:
         self._cors = cors
         self._reload = reload
         self._running = AsyncExitStack()
+        self._stops: list[Callable[[], Coroutine[Any, Any, None]]] = []
         self.url = ""
         self.table_url: str | None = None
         self.model_url: str | None = None
@@ -114,14 +115,15 @@ class LocalStack:
         port = listener.getsockname()[1]
         self.url = f"http://127.0.0.1:{port}"
 
-        await self._start_children(port)
+        folder = self._data or Path(self._running.enter_context(tempfile.TemporaryDirectory()))
+        self._running.push_async_callback(self._stop)
+        await self._start_children(folder.resolve() / f"threads-{port}.jsonl")
+
         self.function = Function(self._configuration(), max_environments=self._max_environments)
         # A reply that is cut is logged where it is known why; uvicorn would complain about each again.
         front = LoopbackServer(FunctionURL(self.function, self._cors), listener, log_level="critical")
         await front.start()
-        self._running.push_async_callback(front.stop)
-        # Ends first, so that open streams break off at once and the front has nothing to wait for.
-        self._running.push_async_callback(self.function.stop)
+        self._stops += [self.function.stop, front.stop]
         try:
             await self.function.start()
         except InitError:
@@ -135,10 +137,14 @@ class LocalStack:
             # Lets it set its watches: a change made from now on counts.
             await asyncio.sleep(0)
 
-    async def _start_children(self, port: int) -> None:
+    async def _stop(self) -> None:
+        # At once, and the function with them: killed environments end the replies that the front would wait for.
+        await asyncio.gather(*(stop() for stop in self._stops))
+
+    async def _start_children(self, table_file: Path) -> None:
         starting: list[Coroutine[Any, Any, None]] = []
         if self._with_table:
-            starting.append(self._start_table(port))
+            starting.append(self._start_table(table_file))
         if self._model and "OPENAI_BASE_URL" not in self._env:
             starting.append(self._start_model(self._model))
         tasks = [asyncio.create_task(one) for one in starting]
@@ -149,9 +155,7 @@ class LocalStack:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _start_table(self, port: int) -> None:
-        folder = self._data or Path(self._running.enter_context(tempfile.TemporaryDirectory()))
-        file = folder.resolve() / f"threads-{port}.jsonl"
+    async def _start_table(self, file: Path) -> None:
         child = await self._start_child(["-m", "local.table", "--data", str(file), "--table", TABLE_NAME])
         self.table_url = child.url
 
@@ -162,7 +166,7 @@ class LocalStack:
 
     async def _start_child(self, arguments: list[str], ready_within: float = 30) -> Child:
         child = await start_child(arguments, ready_within=ready_within)
-        self._running.push_async_callback(child.stop)
+        self._stops.append(child.stop)
         watcher = asyncio.create_task(_report_end(child, arguments[1]))
         self._running.callback(watcher.cancel)
         return child

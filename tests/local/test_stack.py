@@ -147,6 +147,20 @@ async def test_an_init_error_without_reload_ends_it_with_the_reason():
         assert "Runtime.HandlerNotFound" in (await shell.process.stderr.read()).decode()
 
 
+@pytest.mark.parametrize(
+    ("arguments", "env", "sentence"),
+    [
+        ([], {"PORT": "http"}, "invalid int value: 'http'"),
+        ([], {"MODEL": "gpt"}, "MODEL=gpt is not one of demo, smollm2"),
+        (["--task-root", "nowhere"], {}, "--task-root nowhere is not a folder"),
+    ],
+)
+async def test_a_wrong_option_is_one_sentence(arguments, env, sentence):
+    async with terminal(*arguments, **env) as shell:
+        assert await shell.process.wait() == 2
+        assert (await shell.process.stderr.read()).decode().strip().endswith(sentence)
+
+
 async def test_help_explains_itself():
     async with terminal("--help") as shell:
         output = (await shell.process.stdout.read()).decode()
