@@ -99,6 +99,8 @@ class FunctionURL:
         more = True
         while more:
             message = await receive()
+            if message["type"] == "http.disconnect":
+                raise ConnectionResetError("the caller left before the end of the request")
             size += len(message.get("body", b""))
             if size <= REQUEST_LIMIT:
                 parts.append(message.get("body", b""))
@@ -106,10 +108,9 @@ class FunctionURL:
         if size > REQUEST_LIMIT:
             return None
         region = self.function.configuration.region
-        event = json.dumps(
-            event_of(scope, b"".join(parts), url_id=self.url_id, region=region, request_id=request_id)
-        ).encode()
-        return event if len(event) <= REQUEST_LIMIT else None
+        event = event_of(scope, b"".join(parts), url_id=self.url_id, region=region, request_id=request_id)
+        payload = json.dumps(event, ensure_ascii=False).encode()
+        return payload if len(payload) <= REQUEST_LIMIT else None
 
 
 # --- reply -> response --------------------------------------------------------------------------------------

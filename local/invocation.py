@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 import uuid
 from collections import deque
 from collections.abc import AsyncIterator
@@ -28,7 +29,7 @@ class Invocation:
     deadline_ms: int
     function_arn: str
     request_id: str = field(default_factory=lambda: str(uuid.uuid4()))
-    trace_id: str = "Root=1-00000000-000000000000000000000000;Sampled=0"
+    trace_id: str = field(default_factory=lambda: f"Root=1-{int(time.time()):08x}-{uuid.uuid4().hex[:24]};Sampled=0")
 
     def headers(self) -> Headers:
         named = {

@@ -1,5 +1,6 @@
 """The function URL: what a request becomes, what a reply becomes, and when its bytes arrive."""
 
+import asyncio
 import base64
 import json
 import sys
@@ -111,6 +112,18 @@ async def test_a_request_over_six_megabytes_is_413_and_the_function_never_sees_i
             assert response.status == 413
             assert "6291456" in (await response.json())["Message"]
     assert (await play(http, stack, {"json": 1}))[1] == b"1"
+
+
+async def test_half_a_request_is_not_invoked(http, stack, tmp_path):
+    touched = tmp_path / "touched"
+    steps = json.dumps([{"touch": str(touched)}, {"json": 1}]).encode()
+    _, writer = await asyncio.open_connection("127.0.0.1", int(stack.url.rpartition(":")[2]))
+    writer.write(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n")
+    writer.write(b"content-length: %d\r\n\r\n" % (len(steps) + 1) + steps)
+    await writer.drain()
+    writer.close()
+    assert (await play(http, stack, {"json": 1}))[1] == b"1"
+    assert not touched.exists()
 
 
 # --- reply -> response --------------------------------------------------------------------------------------
