@@ -28,7 +28,7 @@ import aiohttp
 from local.built import lay_out
 from local.child import ROOT, Child, start_child
 
-BUILD = ROOT / ".aws-sam" / "invoke"
+BUILD = ROOT / ".aws-sam" / "invoke" / "build"
 SAM = ROOT / ".venv-sam"
 DATA = ROOT / ".local" / "invoke.jsonl"
 

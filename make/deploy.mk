@@ -40,19 +40,20 @@ validate: $(SAM_VENV)	## check template.yaml as SAM and cfn-lint see it
 	$(SAM) validate --lint --region $(REGION)
 
 build: $(SAM_VENV)	## build function and layers without Docker; ARCH=x86_64 to try another processor than samconfig.toml's
-	$(SAM) build --build-dir $(BUILD) $(if $(ARCH),--parameter-overrides Architecture=$(ARCH))
+	$(SAM) build --build-dir $(BUILD) --cache-dir $(dir $(BUILD))cache $(if $(ARCH),--parameter-overrides Architecture=$(ARCH))
 	.venv-sam/bin/python -m local.built $(BUILD)
 
-# A build of its own, for this machine's processor, so that what is going to be deployed stays untouched.
-.aws-sam/invoke/template.yaml: $(SOURCES) | $(SAM_VENV)
-	@$(AGAIN) build ARCH=$(HOST_ARCH) BUILD=.aws-sam/invoke
+# A build of its own, for this machine's processor, so that what is going to be deployed stays untouched. In a folder
+# of its own as well, because SAM notes beside a build what it can use again.
+.aws-sam/invoke/build/template.yaml: $(SOURCES) | $(SAM_VENV)
+	@$(AGAIN) build ARCH=$(HOST_ARCH) BUILD=.aws-sam/invoke/build
 	@touch $@
 
 # Where Docker is, the same files work with `sam local invoke`, which prints the answer in one piece:
 #   python -m local.table --port 8001 --data .local/sam.jsonl & python -m local.demo_model --port 8002 &
 #   make build && sam local invoke Agent --event events/chat.json --env-vars events/env.json
 # On Linux add: --docker-network host --add-host host.docker.internal:127.0.0.1
-invoke: .aws-sam/invoke/template.yaml $(PYTHON_READY)	## run EVENT through the built layers and AWS's emulator
+invoke: .aws-sam/invoke/build/template.yaml $(PYTHON_READY)	## run EVENT through the built layers and AWS's emulator
 	$(PYTHON) -m local.invoke $(EVENT)
 
 deploy: $(if $(ARCH),arch-is-a-setting) build	## create or update the stack with your AWS credentials; shows the changes and asks first

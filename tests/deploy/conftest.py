@@ -66,7 +66,7 @@ def built(make: Callable[..., str]) -> Callable[[str], Path]:
 
     def build(architecture: str) -> Path:
         if architecture not in made:
-            made[architecture] = Path(".aws-sam", f"test-{architecture}")
+            made[architecture] = Path(".aws-sam", f"test-{architecture}", "build")
             make("build", f"ARCH={architecture}", f"BUILD={made[architecture]}")
         return ROOT / made[architecture]
 

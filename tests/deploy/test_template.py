@@ -60,7 +60,7 @@ def test_the_function_is_started_by_our_wrapper_from_three_layers(resources: dic
 def test_a_secret_is_named_in_the_environment_but_not_in_it(
     template: dict[str, Any], resources: dict[str, Any]
 ) -> None:
-    variables = resources["Agent"]["Properties"]["Environment"]["Variables"]
+    variables = dict(resources["Agent"]["Properties"]["Environment"]["Variables"])
     assert variables.pop("ACCESS_TOKEN_SECRET") == {"Ref": "AccessTokenSecret"}
     assert variables.pop("OPENAI_API_KEY_SECRET") == MODEL_KEY
     assert variables["ACCESS"] == "token"
