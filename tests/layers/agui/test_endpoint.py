@@ -2,6 +2,7 @@
 
 import json
 
+import boto3
 import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
@@ -42,6 +43,38 @@ async def test_a_bad_request_is_json_that_names_the_member_and_no_stream(body, s
     assert answer.json["message"]
     assert answer.headers["content-type"] == "application/json"
     assert served.model.saw == []
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", ""])
+async def test_a_body_that_any_web_page_could_send_is_refused(kind):
+    async with agent_server() as served:
+        answer = await served.post(served.input(user("hello")), **{"Content-Type": kind})
+    assert (answer.status, answer.json["code"]) == (415, "NOT_JSON")
+
+
+async def test_a_charset_behind_the_type_does_no_harm():
+    async with agent_server() as served:
+        served.model.reply(say("Hi"), fin())
+        answer = await served.post(served.input(user("hello")), **{"Content-Type": "Application/JSON; charset=utf-8"})
+    assert answer.text == "Hi"
+
+
+async def test_a_token_that_cannot_be_fetched_is_no_crash():
+    async with agent_server(ACCESS="token", ACCESS_TOKEN_SECRET="no-such-secret") as served:
+        answer = await served.post(served.input(user("hello")), Authorization="Bearer x")
+    assert (answer.status, answer.json["code"]) == (503, "ACCESS_UNAVAILABLE")
+    assert b"no-such-secret" not in answer.body
+
+
+async def test_the_token_comes_from_secrets_manager_once():
+    async with agent_server(ACCESS="token", ACCESS_TOKEN_SECRET="agent-token") as served:
+        secrets = boto3.client("secretsmanager", region_name="us-east-1")
+        secrets.create_secret(Name="agent-token", SecretString="from-aws")
+        served.model.otherwise(say("Hi"), fin())
+        first = await served.post(served.input(user("hello")), Authorization="Bearer from-aws")
+        secrets.delete_secret(SecretId="agent-token", ForceDeleteWithoutRecovery=True)
+        second = await served.post(served.input(user("hello")), Authorization="Bearer from-aws")
+    assert (first.text, second.text) == ("Hi", "Hi")
 
 
 @pytest.mark.parametrize(
@@ -121,7 +154,7 @@ def test_agents_can_be_added_to_an_app_of_ones_own(settings):
     app = FastAPI()
     add_agent(app, "/a", Agent(name="a"))
     add_agent(app, "/b", Agent(name="b"))
-    client = TestClient(app)
+    client = TestClient(app, headers={"Content-Type": "application/json"})
     assert client.post("/b", content=b"{").json()["code"] == "INVALID_JSON"
     assert set(client.get("/openapi.json").json()["paths"]) == {"/a", "/b"}
 

@@ -168,3 +168,13 @@ async def test_many_messages_are_read_over_pages_and_written_in_batches(store):
     sent = [user("x" * 3_000 + str(n), str(n)) for n in range(400)]
     await turn(store, sent)
     assert await turn(store, []) == [str(n) for n in range(400)]
+
+
+async def test_a_turn_costs_one_read_and_four_small_writes(store):
+    """The figure in the README: a query, two messages, and `meta` twice, whatever the length of the thread."""
+    for n in range(3):
+        await turn(store, [user(f"q{n}", f"q{n}")], assistant(f"a{n}", f"a{n}"))
+    calls: list[str] = []
+    store._client.meta.events.register("before-call.dynamodb.*", lambda model, **_: calls.append(model.name))
+    await turn(store, [user("q", "q")], assistant("a", "a"))
+    assert calls == ["Query", "BatchWriteItem", "UpdateItem", "BatchWriteItem", "UpdateItem"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import logging
 import os
 from http import HTTPStatus
 from typing import Protocol
@@ -11,6 +12,8 @@ from starlette.requests import Request
 
 from agui_lambda.errors import RequestError
 from agui_lambda.secrets import Secret
+
+logger = logging.getLogger(__name__)
 
 
 class Access(Protocol):
@@ -36,7 +39,15 @@ class TokenAccess:
 
     async def owner(self, request: Request) -> str:
         scheme, _, given = request.headers.get("authorization", "").partition(" ")
-        token = await self._token.value()
+        try:
+            token = await self._token.value()
+        except Exception as error:
+            logger.exception("the token cannot be fetched")
+            raise RequestError(
+                HTTPStatus.SERVICE_UNAVAILABLE,
+                "ACCESS_UNAVAILABLE",
+                "Who is calling cannot be checked at the moment. Please try again.",
+            ) from error
         if not token:
             raise RequestError(
                 HTTPStatus.UNAUTHORIZED,

@@ -64,6 +64,7 @@ def add_agent(app: FastAPI, path: str, agent: Agent) -> None:
     async def run(request: Request) -> Response:
         try:
             owner = await deployment.access.owner(request)
+            _check_content_type(request)
             run_input = read_input(await _body(request))
         except RequestError as refused:
             headers = {"WWW-Authenticate": "Bearer"} if refused.status is HTTPStatus.UNAUTHORIZED else None
@@ -120,10 +121,20 @@ _OPENAPI: dict[str, Any] = {
     "responses": {
         "200": {"description": "The run's AG-UI events.", "content": {"text/event-stream": {}}},
         "401": {"description": "The token is missing or wrong."},
+        "415": {"description": "The body is not sent as application/json."},
         "413": {"description": "The body is too large."},
         "422": {"description": "The body is no RunAgentInput; `field` names the member."},
     },
 }
+
+
+def _check_content_type(request: Request) -> None:
+    """A web page can send any other type to any address without asking first (CORS calls such a request simple)."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        raise RequestError(
+            HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "NOT_JSON", f"Send Content-Type: application/json, not {kind[:100]!r}."
+        )
 
 
 async def _body(request: Request) -> bytes:
