@@ -76,10 +76,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 async def run(options: argparse.Namespace) -> int:
-    """Runs until SIGINT or SIGTERM. Returns the exit code."""
+    """Runs until SIGINT, SIGTERM or SIGHUP (the terminal is closed). Returns the exit code."""
     end = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(number, end.set)
     serving = asyncio.create_task(_serve(options))
     ending = asyncio.create_task(end.wait())

@@ -84,7 +84,7 @@ async def test_another_asgi_app_streams_with_the_documented_options():
         assert pieces[-1][1] - pieces[0][1] > 0.03
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 async def test_a_signal_ends_everything_within_two_seconds(number):
     async with terminal(*asgi()) as shell:
         await shell.line("http://")
