@@ -117,8 +117,8 @@ def moto_table() -> Iterator[Any]:
 
 
 @asynccontextmanager
-async def agent_server(agents: Any = None, **environment: str) -> AsyncIterator[AgentServer]:
-    """Serves `agents` (default: one without instructions) with `environment` on top of a sane default."""
+async def agent_server(agents: Any = None, **environment: str | None) -> AsyncIterator[AgentServer]:
+    """Serves `agents` (default: one without instructions) with `environment` on top of a sane default; None takes a variable away."""
     async with ModelServer() as model:
         settings = {
             "TABLE_NAME": TABLE,
@@ -130,7 +130,9 @@ async def agent_server(agents: Any = None, **environment: str) -> AsyncIterator[
         }
         with pytest.MonkeyPatch.context() as patch, moto_table():
             for name, value in (settings | environment).items():
-                patch.setenv(name, value)
+                patch.delenv(name, raising=False)
+                if value is not None:
+                    patch.setenv(name, value)
             server = LoopbackServer(create_app(agents or Agent(name="assistant")), listen())
             await server.start()
             try:

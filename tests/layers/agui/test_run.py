@@ -3,6 +3,7 @@
 import asyncio
 import json
 
+import boto3
 import pytest
 
 from agui_lambda import Agent
@@ -259,6 +260,23 @@ async def test_an_agent_without_a_key_says_so():
     assert answer.events[-1]["code"] == "MODEL_UNAUTHORIZED"
 
 
+async def test_a_key_that_was_not_put_into_its_secret_yet_is_looked_for_again():
+    async with agent_server(OPENAI_API_KEY=None, OPENAI_API_KEY_SECRET="model-key") as served:
+        answer = await served.run(user("q"))
+        assert answer.events[-1]["code"] == "MODEL_UNAUTHORIZED"
+        secrets = boto3.client("secretsmanager", region_name="us-east-1")
+        secrets.create_secret(Name="model-key", SecretString="from-aws")
+        served.model.reply(say("a"), fin())
+        assert (await served.run(user("again", "2"))).text == "a"
+    assert served.model.requests[0].headers["authorization"] == "Bearer from-aws"
+
+
+async def test_a_model_of_ones_own_needs_no_key():
+    async with agent_server(OPENAI_API_KEY=None) as served:
+        served.model.reply(say("a"), fin())
+        assert (await served.run(user("q"))).text == "a"
+
+
 async def test_a_provider_that_lingers_after_its_answer_does_not_hold_up_the_end(served):
     served.model.reply(say("a"), fin(), hang)
     answer = await served.run(user("q"))
@@ -295,8 +313,6 @@ async def test_an_answer_that_cannot_be_kept_is_streamed_and_ends_in_an_error(se
     running = asyncio.create_task(served.run(user("q")))
     await said.wait()
     monkeypatch.setattr(DynamoDBStore, "_table", "gone", raising=False)
-    import boto3
-
     boto3.client("dynamodb", region_name="us-east-1").delete_table(TableName="threads")
     gate.set()
     answer = await running

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+OPENAI = "https://api.openai.com/v1"
 CONNECT_TIMEOUT = 5.0
 """Seconds until a provider that does not answer the phone counts as unreachable."""
 AFTERMATH = 0.5
@@ -38,14 +39,23 @@ class ModelClient:
         self._lock = asyncio.Lock()
 
     async def warm_up(self) -> AsyncOpenAI:
-        """Makes the client, once. Raises ModelUnauthorized when there is no key."""
+        """Makes the client, once. Raises ModelUnauthorized when there is no key, or it cannot be fetched."""
         async with self._lock:
             if self._client is None:
-                key = await self._key.value()
-                if not key:
-                    raise errors.ModelUnauthorized("no key: set OPENAI_API_KEY, or OPENAI_API_KEY_SECRET on AWS")
-                self._client = await asyncio.to_thread(_make_client, key)
+                self._client = await asyncio.to_thread(_make_client, await self._get_key())
         return self._client
+
+    async def _get_key(self) -> str:
+        try:
+            key = await self._key.value()
+        except Exception as error:
+            # A secret that has no value yet is the usual reason; the next run looks again.
+            raise errors.ModelUnauthorized(f"the key cannot be fetched: {error}") from error
+        if key is None and os.environ.get("OPENAI_BASE_URL", OPENAI) != OPENAI:
+            return "none"  # a model of one's own may ask for no key, but the openai package wants one
+        if not key:
+            raise errors.ModelUnauthorized("no key: set OPENAI_API_KEY, or OPENAI_API_KEY_SECRET on AWS")
+        return key
 
     async def stream(
         self, model: str, messages: list[dict[str, Any]], options: Mapping[str, Any], silence: float
