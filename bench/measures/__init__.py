@@ -1,0 +1,35 @@
+"""What is measured, one thing a file, each with `async measure(stage, plan) -> list[Row]`, and which tables it fills."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from bench.measures import cold_start, history, latency, throughput
+from bench.plan import Plan
+from bench.row import Row
+from bench.stage import FLOOR, LAMBDA, UVICORN, Stage
+
+Measure = Callable[[Stage, Plan], Awaitable[list[Row]]]
+
+
+@dataclass(frozen=True)
+class Section:
+    """A table. `ratios` are pairs of columns of which the quotient is shown as well."""
+
+    title: str
+    columns: tuple[str, ...]
+    measures: tuple[Measure, ...]
+    ratios: tuple[tuple[str, str], ...] = ()
+
+
+SECTIONS = (
+    Section(
+        "Streaming",
+        (LAMBDA, UVICORN, FLOOR),
+        # In this order: peak memory is read with the throughput, before requests with many messages raise it.
+        (throughput.measure, latency.measure, cold_start.measure),
+        ratios=((LAMBDA, FLOOR), (UVICORN, FLOOR)),
+    ),
+    Section("Until the model is asked, ms", history.COLUMNS, (history.measure,)),
+)

@@ -1,0 +1,51 @@
+"""The tables, as Markdown that can be put into the README as it is."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import platform
+from collections.abc import Iterable, Sequence
+
+from bench.measures import Section
+from bench.plan import Plan
+from bench.row import Row
+
+
+def table(section: Section, rows: Iterable[Row]) -> str:
+    """Absolute figures, and the quotients that the section asks for."""
+    head = [section.title, *section.columns, *(f"{one} ÷ {other}" for one, other in section.ratios)]
+    lines = [_line(head), _line(["---", *["---:"] * (len(head) - 1)])]
+    for row in rows:
+        figures = [_figure(row, column) for column in section.columns]
+        lines.append(_line([row.label, *figures, *(_quotient(row, *pair) for pair in section.ratios)]))
+    return "\n".join(lines)
+
+
+def _figure(row: Row, column: str) -> str:
+    return f"{row.values[column]:,.{row.digits}f}" if column in row.values else ""
+
+
+def _quotient(row: Row, one: str, other: str) -> str:
+    if one not in row.values or not row.values.get(other):
+        return ""
+    return f"{row.values[one] / row.values[other]:.2f}"
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def notes(plan: Plan, seconds: float, others: float) -> str:
+    """What the figures are, and on what they were taken. `others`: cores that other processes kept busy meanwhile."""
+    loop = "with uvloop" if importlib.util.find_spec("uvloop") else "without uvloop"
+    parser = "httptools" if importlib.util.find_spec("httptools") else "h11"
+    return (
+        f"Python {platform.python_version()}, {os.cpu_count()} cores, uvicorn {loop} and with {parser}; "
+        f"medians of {plan.repetitions} × the same, taken in turns, {seconds:.0f} s in all, while other programs kept "
+        f"{others:.1f} cores busy. CPU and memory are those of the one process that ships: of the local Lambda that is the environment, "
+        "while its events per second, latency and cold start include the emulator. The floor is a bare loop of the "
+        "openai package with its aiohttp transport that writes the same bytes under uvicorn, with no thread kept, "
+        "nothing checked and no error handled; at a cold start it is `import fastapi, openai, boto3`. The table is the "
+        "local one, which is far slower than DynamoDB, so its time is told apart."
+    )
