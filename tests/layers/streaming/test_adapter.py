@@ -1,6 +1,7 @@
 """The handler called as an ordinary function: what Mangum answers, but one start-up and one loop for all calls."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -141,9 +142,14 @@ def test_the_sample_events_are_function_url_events():
 
 
 def test_imports_are_looked_up_in_lambdas_order():
-    path = import_path(
-        "/opt/python", "/var/task", ["/opt/python/response_streaming", "/usr/lib/python3", "/opt/python"]
-    )
-    assert path[0] == "/var/task"
-    assert path[1].startswith("/opt/python/lib/python3.")
-    assert path[2:] == ["/opt/python", "/usr/lib/python3", "/var/runtime"]
+    bare = ["/opt/python/response_streaming", "/usr/lib/python3"]
+    path = import_path("/opt/python", "/var/task", "/var/runtime", bare, python_path_is_set=False)
+    site_packages = f"/opt/python/lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
+    assert path == ["/var/task", site_packages, "/opt/python", "/usr/lib/python3", "/var/runtime"]
+
+
+def test_a_python_path_of_the_functions_own_decides_about_layers():
+    bare = ["/opt/python/response_streaming", "/my/packages", "/usr/lib/python3"]
+    path = import_path("/opt/python", "/var/task", "/var/runtime", bare, python_path_is_set=True)
+    assert path[:3] == ["/var/task", "/my/packages", "/usr/lib/python3"]
+    assert path[-2:] == ["/opt/python", "/var/runtime"]

@@ -106,6 +106,29 @@ async def test_an_app_that_misbehaves_harms_nobody_else(path, outcome):
         assert await (await session.get("/next")).read() == b'"/next"'
 
 
+async def test_an_app_that_answers_500_and_raises_is_counted_as_an_error(caplog):
+    """FastAPI answers first and raises then: the caller gets the 500, Lambda's error metric the exception."""
+    async with function() as (_, session):
+        response = await session.get("/crashes")
+        assert (response.status, await response.text()) == (500, "Internal Server Error")
+    assert "ValueError in the stream" in caplog.text
+
+
+async def test_a_header_that_http_does_not_allow_is_an_error_and_not_a_second_header():
+    async with function() as (_, session):
+        response = await session.get("/bad-header")
+        assert response.status in (500, 502)
+        assert "set-cookie" not in response.headers
+
+
+async def test_work_behind_the_response_does_not_hold_it_up_and_is_finished(tmp_path):
+    gate = tmp_path / "gate"
+    async with function() as (_, session):
+        assert await (await session.get(f"/background?gate={gate}")).text() == "answered"
+        gate.touch()
+        assert await (await session.get("/worked")).json() is True
+
+
 async def test_a_handler_written_for_mangum_streams_without_a_change():
     async with function("asgi.plain_mangum") as (_, session):
         assert (await (await session.get("/counts")).json())["startups"] == 1

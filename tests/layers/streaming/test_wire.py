@@ -81,6 +81,14 @@ def test_repeated_headers_are_joined_and_those_of_the_hop_are_dropped():
     assert split(wire.prelude(204, headers)) == ({"statusCode": 204, "headers": {"vary": "a, b"}}, b"")
 
 
+@pytest.mark.parametrize(
+    "header", [(b"a b", b""), (b"", b"x"), (b"a", b"x\r\ny: z"), (b"a", b"\0"), (b"a:", b"x"), (b"\xc3\xa4", b"")]
+)
+def test_what_is_no_header_is_refused_before_anything_is_sent(header):
+    with pytest.raises(ValueError, match="cannot be a header"):
+        wire.prelude(200, [header])
+
+
 def test_an_empty_piece_would_end_the_body_and_is_not_sent():
     assert wire.chunk(b"") == b""
 

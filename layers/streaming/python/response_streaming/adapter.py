@@ -49,11 +49,12 @@ class StreamingMangum(Mangum):
         reply = BufferedReply()
         cycle = Cycle(self.app, self._scope(source), source.body, reply)
         try:
-            await cycle.run()
+            await cycle.respond()
         except Exception:
             logger.exception("the app failed")
             if not cycle.finished:
                 reply.fail()
+        await cycle.rest()
         return source({"status": reply.status, "headers": reply.headers, "body": bytes(reply.body)})
 
     def cycle(self, event: LambdaEvent, context: LambdaContext, reply: Reply) -> Cycle:

@@ -10,3 +10,16 @@ class ResponseRefused(ConnectionError):
 
     A ConnectionError, so that an ASGI app meets what it knows from a client that left.
     """
+
+
+class InitFailed(Exception):
+    """The environment cannot be initialised, because of `error`; the process ends with `exit_code`.
+
+    `kind` is the error type that Lambda is told; None: the type of `error`.
+    """
+
+    def __init__(self, error: Exception, exit_code: int = 1, kind: str | None = None) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.exit_code = exit_code
+        self.kind = kind

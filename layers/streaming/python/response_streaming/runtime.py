@@ -20,49 +20,49 @@ from awslambdaric.lambda_runtime_exception import FaultException
 from awslambdaric.lambda_runtime_marshaller import to_json
 from mangum import Mangum
 
-from response_streaming import logs
+from response_streaming import logs, snapstart
 from response_streaming.adapter import StreamingMangum, streams
-from response_streaming.errors import ResponseRefused, RuntimeApiError
+from response_streaming.errors import InitFailed, RuntimeApiError
 from response_streaming.runtime_api import Invocation, RuntimeApi, StreamedResponse
 
 logger = logging.getLogger(__name__)
+
+
+NEXT_ATTEMPTS = 5
+NEXT_DELAY = 0.1
+"""Seconds before `next` is asked again where several invocations share the environment; doubled each time."""
 
 
 def run() -> None:
     """Runs the function named by `_HANDLER` against the Runtime API at `AWS_LAMBDA_RUNTIME_API`; never returns."""
     sys.stdout = bootstrap.Unbuffered(sys.stdout)
     sys.stderr = bootstrap.Unbuffered(sys.stderr)
-    address = os.environ["AWS_LAMBDA_RUNTIME_API"]
     with bootstrap.create_log_sink() as sink:
         logs.set_up(sink)
+        reporter = Reporter(os.environ["AWS_LAMBDA_RUNTIME_API"], sink)
         try:
             # Before the loop runs, because a module may use `asyncio.run` while it is imported.
-            handler = bootstrap._get_handler(os.environ["_HANDLER"])
-            runtime = Runtime(_streaming(handler), address, sink)
-        except FaultException as fault:
-            sys.exit(_init_failed(address, sink, bootstrap.make_error(fault.msg, fault.exception_type, fault.trace)))
+            handler = _streaming(bootstrap._get_handler(os.environ["_HANDLER"]))
         except Exception as error:
-            sys.exit(_init_failed(address, sink, describe(error)))
-        sys.exit(asyncio.run(runtime.run()))
+            sys.exit(asyncio.run(reporter.init_failed(InitFailed(error))))
+        sys.exit(asyncio.run(Runtime(handler, reporter).run()))
 
 
 class Runtime:
-    """Serves one handler. `concurrency` invocations at once, each on a connection of its own."""
+    """Serves one handler. With `AWS_LAMBDA_MAX_CONCURRENCY` (Managed Instances) that many invocations at once share
+    the loop, each on a connection of its own."""
 
-    def __init__(self, handler: StreamingMangum, address: str, sink: Any) -> None:
+    def __init__(self, handler: StreamingMangum, reporter: Reporter) -> None:
         self._handler = handler
-        self._address = address
-        self._sink = sink
+        self._reporter = reporter
         self._concurrency = int(os.environ.get("AWS_LAMBDA_MAX_CONCURRENCY") or 1)
 
     async def run(self) -> int:
         """Starts the app and polls until the Runtime API is gone or SIGTERM comes; returns the exit status."""
         try:
-            await self._handler.startup()
-        except Exception as error:
-            _log_error(describe(error), self._sink)
-            await RuntimeApi(self._address).init_error(describe(error))
-            return 1
+            await self._start()
+        except InitFailed as failed:
+            return await self._reporter.init_failed(failed)
         pollers = asyncio.gather(*(self._poll() for _ in range(self._concurrency)))
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, pollers.cancel)
         try:
@@ -74,14 +74,38 @@ class Runtime:
             return 1
         return 0
 
+    async def _start(self) -> None:
+        """With SnapStart the app starts after the restore: what it opens would not survive the snapshot."""
+        if snapstart.is_on():
+            await snapstart.snapshot(RuntimeApi(self._reporter.address))
+            await snapstart.restored(self._handler.startup)
+            return
+        try:
+            await self._handler.startup()
+        except Exception as error:
+            raise InitFailed(error) from error
+
     async def _poll(self) -> None:
-        api = RuntimeApi(self._address)
+        api = RuntimeApi(self._reporter.address)
         while True:
-            invocation = await api.next()
+            invocation = await self._next(api)
             logs.request_id.set(invocation.request_id)
             logs.tenant_id.set(invocation.headers.get("lambda-runtime-aws-tenant-id"))
-            bootstrap.update_xray_env_variable(invocation.headers.get("lambda-runtime-trace-id"))
+            if self._concurrency == 1:  # a variable of the process cannot belong to one of many
+                bootstrap.update_xray_env_variable(invocation.headers.get("lambda-runtime-trace-id"))
             await self._serve(api, invocation)
+
+    async def _next(self, api: RuntimeApi) -> Invocation:
+        """Alone, a failure ends the environment; among many it is given some time to pass, as AWS's client does."""
+        for attempt in range(NEXT_ATTEMPTS if self._concurrency > 1 else 1):
+            try:
+                return await api.next()
+            except (RuntimeApiError, OSError) as error:
+                failure = error
+                if self._concurrency > 1:
+                    logger.warning("no next invocation: %s", error)
+                    await asyncio.sleep(NEXT_DELAY * 2**attempt)
+        raise failure
 
     async def _serve(self, api: RuntimeApi, invocation: Invocation) -> None:
         response = await api.stream(invocation)
@@ -91,37 +115,70 @@ class Runtime:
             if streams(event):
                 await self._stream(response, event, context)
             else:
-                await api.respond(invocation, to_json(await self._handler.buffered(event, context)).encode())
+                answer = to_json(await self._handler.buffered(event, context)).encode()
+                _check(await api.respond(invocation, answer))
         except Exception as error:
             description = describe(error, invocation.request_id)
-            _log_error(description, self._sink)
-            # `/error` is for a response that never began; asked while one is open, Lambda refuses it.
-            await api.error(invocation, description, _xray_cause(error))
+            self._reporter.log(description)
+            try:
+                # Only for a response that never began; asked while one is open, Lambda refuses it.
+                _check(await api.error(invocation, description, _xray_cause(error)))
+            except OSError as gone:
+                logger.warning("the error could not be reported: %s", gone)  # whether Lambda is there, `next` will tell
 
     async def _stream(self, response: StreamedResponse, event: dict[str, Any], context: Any) -> None:
         """Runs the app into `response`. Raises what the app raised as long as the response has not begun."""
         cycle = self._handler.cycle(event, context, response)
-        failure: Exception | None = None
+        failure: dict[str, Any] | None = None
         try:
-            await cycle.run()
-        except ResponseRefused as refused:
-            logger.warning("the response was refused: %s", refused)
+            await cycle.respond()
         except Exception as error:
-            if not cycle.started:
+            if not response.started:
                 raise
-            failure = error
-            _log_error(describe(error, logs.request_id.get()), self._sink)
-        status = await response.finish(describe(failure) if failure and not cycle.finished else None)
+            failure = describe(error, logs.request_id.get())
+            self._reporter.log(failure)
+        if response.started:
+            _check(await response.finish(failure))
+        await cycle.rest()
+
+
+class Reporter:
+    """Tells of failures: to the log, and of those in the initialisation to the Runtime API at `address`."""
+
+    def __init__(self, address: str, sink: Any) -> None:
+        self.address = address
+        self._sink = sink
+
+    def log(self, description: dict[str, Any]) -> None:
+        bootstrap.log_error(description, self._sink)
+
+    async def init_failed(self, failed: InitFailed) -> int:
+        """Reports why this environment will take no invocation; returns the exit status."""
+        description = describe(failed.error)
+        self.log(description)
+        api = RuntimeApi(self.address)
+        if failed.exit_code == snapstart.AFTER_RESTORE_FAILED:
+            status = await api.restore_error(description, str(failed.kind))
+        else:
+            status = await api.init_error(description, failed.kind)
         if status != 202:
-            logger.warning("Lambda did not take the whole response: it answered %s", status or "nothing")
+            logger.error("Lambda did not take the report of the failed initialisation: it answered %s", status)
+        return failed.exit_code
+
+
+def _check(status: int) -> None:
+    if status != 202:
+        logger.warning("Lambda did not take the whole response: it answered %s", status or "nothing")
 
 
 def describe(error: BaseException, request_id: str | None = None) -> dict[str, Any]:
     """An exception in the form of Lambda's error JSON: `errorMessage`, `errorType`, `requestId`, `stackTrace`."""
-    frames = traceback.extract_tb(error.__traceback__)
-    description: dict[str, Any] = bootstrap.make_error(
-        str(error), type(error).__name__, traceback.format_list(frames), request_id
-    )
+    if isinstance(error, FaultException):
+        kind, message, trace = error.exception_type, error.msg, error.trace
+    else:
+        kind, message = type(error).__name__, str(error)
+        trace = traceback.format_list(traceback.extract_tb(error.__traceback__))
+    description: dict[str, Any] = bootstrap.make_error(message, kind, trace, request_id)
     return description
 
 
@@ -155,13 +212,3 @@ def _context(invocation: Invocation) -> Any:
 def _xray_cause(error: BaseException) -> str:
     frames = bootstrap.extract_traceback(error.__traceback__)
     return str(to_json(bootstrap.make_xray_fault(type(error).__name__, str(error), os.getcwd(), frames)))
-
-
-def _log_error(description: dict[str, Any], sink: Any) -> None:
-    bootstrap.log_error(description, sink)
-
-
-def _init_failed(address: str, sink: Any, description: dict[str, Any]) -> int:
-    _log_error(description, sink)
-    asyncio.run(RuntimeApi(address).init_error(description))
-    return 1

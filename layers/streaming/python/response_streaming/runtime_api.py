@@ -16,6 +16,9 @@ from typing import Any
 from response_streaming import wire
 from response_streaming.errors import ResponseRefused, RuntimeApiError
 
+XRAY_CAUSE_LIMIT = 1024 * 1024
+"""Bytes of JSON that X-Ray takes as the cause of an error."""
+
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
@@ -57,16 +60,26 @@ class RuntimeApi:
 
     async def error(self, invocation: Invocation, error: Mapping[str, Any], xray_cause: str) -> int:
         """Reports an invocation that failed before its response began."""
-        headers = {
-            wire.ERROR_TYPE: str(error["errorType"]).encode("ascii", "replace").decode(),
-            "Lambda-Runtime-Function-XRay-Error-Cause": xray_cause.replace("\r", " ").replace("\n", " "),
-            **_echo(invocation),
-        }
+        headers = {**_error_type(error), **_echo(invocation)}
+        if len(xray_cause) < XRAY_CAUSE_LIMIT:
+            headers["Lambda-Runtime-Function-XRay-Error-Cause"] = xray_cause.replace("\r", " ").replace("\n", " ")
         return await self._post(f"/invocation/{invocation.request_id}/error", json.dumps(error).encode(), headers)
 
-    async def init_error(self, error: Mapping[str, Any]) -> int:
-        """Reports that this environment could not be initialised."""
-        return await self._post("/init/error", json.dumps(error).encode(), {wire.ERROR_TYPE: error["errorType"]})
+    async def init_error(self, error: Mapping[str, Any], kind: str | None = None) -> int:
+        """Reports that this environment could not be initialised. `kind`: the error type if not that of `error`."""
+        return await self._post("/init/error", json.dumps(error).encode(), _error_type(error, kind))
+
+    async def restore_next(self) -> None:
+        """SnapStart: waits while the snapshot is taken, and returns in the environment that was restored from it."""
+        status, _, body = await self._ask(wire.request("GET", "/restore/next", self.address, {}))
+        # The connection was made in another life.
+        self.close()
+        if status != 200:
+            raise RuntimeApiError(f"GET /restore/next answered {status}: {body[:200]!r}")
+
+    async def restore_error(self, error: Mapping[str, Any], kind: str) -> int:
+        """SnapStart: reports that this environment could not be restored."""
+        return await self._post("/restore/error", json.dumps(error).encode(), _error_type(error, kind))
 
     async def stream(self, invocation: Invocation) -> StreamedResponse:
         """Begins a streamed response. Nothing is sent before its `start`."""
@@ -185,6 +198,10 @@ class StreamedResponse:
             status = 0
         self.refused.set()
         return status
+
+
+def _error_type(error: Mapping[str, Any], kind: str | None = None) -> dict[str, str]:
+    return {wire.ERROR_TYPE: (kind or str(error["errorType"])).encode("ascii", "replace").decode()}
 
 
 def _echo(invocation: Invocation) -> dict[str, str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -24,6 +25,10 @@ HOP_BY_HOP = frozenset(
 TRAILER_LIMIT = 4_000
 
 Headers = Iterable[tuple[bytes, bytes]]
+
+# RFC 9110, 5.1 and 5.5: what may be in the name and in the value of a header.
+_NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_VALUE = re.compile(rb"[^\0\r\n]*")
 
 
 def request(method: str, path: str, host: str, headers: Mapping[str, str], body: bytes | None = None) -> bytes:
@@ -52,10 +57,13 @@ def prelude(status: int, headers: Headers) -> bytes:
     """Status, headers and cookies as Lambda wants them before the body: one JSON object and eight NUL bytes.
 
     Repeated headers are joined with a comma (RFC 9110, 5.3), but for `Set-Cookie`, which has a list of its own.
+    Raises ValueError for a header that HTTP does not allow.
     """
     joined: dict[str, str] = {}
     cookies: list[str] = []
     for raw_name, raw_value in headers:
+        if not _NAME.fullmatch(raw_name) or not _VALUE.fullmatch(raw_value):
+            raise ValueError(f"{raw_name[:100]!r}: {raw_value[:100]!r} cannot be a header")
         name, value = raw_name.lower(), raw_value.decode("latin-1")
         if name == b"set-cookie":
             cookies.append(value)

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import StreamingResponse
 from mangum import Mangum
+from starlette.background import BackgroundTask
 
 from response_streaming import StreamingMangum
 
@@ -94,6 +95,33 @@ async def fails(after: int = 0):
         raise ValueError("broken on purpose")
 
     return StreamingResponse(body())
+
+
+@app.get("/background")
+async def background(gate: str):
+    """Answers at once, and goes on until the file `gate` is there."""
+
+    async def work():
+        while not os.path.exists(gate):
+            await asyncio.sleep(0.001)
+        life["worked"] = True
+
+    return Response("answered", background=BackgroundTask(work))
+
+
+@app.get("/worked")
+async def worked():
+    return life.get("worked", False)
+
+
+@app.get("/crashes")
+async def crashes():
+    raise ValueError("broken on purpose")
+
+
+@app.get("/bad-header")
+async def bad_header():
+    return Response("x", headers={"X-Bad": "a\r\nSet-Cookie: b=1"})
 
 
 handler = StreamingMangum(app)
