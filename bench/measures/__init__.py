@@ -1,4 +1,4 @@
-"""What is measured, one thing a file, each with `async measure(stage, plan) -> list[Row]`, and which tables it fills."""
+"""What is measured, one thing a file, each with `async measure(stage, plan) -> list[Row]`; and the tables of it."""
 
 from __future__ import annotations
 

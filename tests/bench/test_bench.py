@@ -1,6 +1,9 @@
 """The benchmark runs, measures what it says, and compares like with like. No figure is judged here."""
 
+import asyncio
 import re
+from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -11,7 +14,7 @@ from bench.plan import QUICK
 from bench.process import child_running
 from bench.programs.model import TOKEN, script
 from bench.stage import FLOOR, LAMBDA, set_up
-from local.child import start_child
+from local.child import LoopbackServer, listen
 
 pytestmark = pytest.mark.anyio
 
@@ -47,16 +50,19 @@ async def test_a_paced_token_carries_the_time_at_which_it_was_sent():
 
     sent = [int(text) for _, text in answer.content]
     assert all(answer.sent < stamp < arrival for stamp, (arrival, _) in zip(sent, answer.content, strict=True))
-    assert all(later - earlier >= 1_000_000 for earlier, later in zip(sent, sent[1:], strict=False))
+    assert all(later - earlier >= 1_000_000 for earlier, later in pairwise(sent))
 
 
 async def test_what_is_no_whole_run_is_not_measured():
-    model = await start_child(["-m", "bench.programs.model"])
-    try:
-        with pytest.raises(WrongAnswer, match="chat.completion.chunk"):
-            ask(model.url, "t", tokens=3)
-    finally:
-        await model.stop()
+    async def broken(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 503, "headers": []})
+        await send({"type": "http.response.body", "body": b"not today"})
+
+    server = LoopbackServer(broken, listen())
+    await server.start()
+    with pytest.raises(WrongAnswer, match="503 b'not today'"):
+        await asyncio.to_thread(ask, f"http://127.0.0.1:{server.port}", "t", tokens=3)
+    await server.stop()
 
 
 def test_a_process_that_is_not_there_is_not_measured():
