@@ -42,8 +42,8 @@ def notes(plan: Plan, seconds: float, others: float) -> str:
     parser = "httptools" if importlib.util.find_spec("httptools") else "h11"
     return (
         f"Python {platform.python_version()}, {os.cpu_count()} cores, uvicorn {loop} and with {parser}; medians of "
-        f"{plan.repetitions} × the same, taken in turns, {seconds:.0f} s in all, while other programs kept {others:.1f} "
-        "cores busy. CPU and memory are those of the one process that ships: of the local Lambda that is the "
+        f"{plan.repetitions} × the same, taken in turns, {seconds:.0f} s in all, while others kept {others:.1f} cores "
+        "busy. CPU and memory are those of the one process that ships: of the local Lambda that is the "
         "environment, while its events per second, latency and cold start include the emulator. The floor is a bare "
         "loop of the openai package with its aiohttp transport that writes the same bytes under uvicorn, with no "
         "thread kept, nothing checked and no error handled; at a cold start it is `import fastapi, openai, boto3`. "
