@@ -46,6 +46,7 @@ async function text(stream) {
 async function run({ id, run: name, add = [], set, body: ours }) {
   const agent = agents.get(name);
   agent.body = ours;
+  agent.answer = {};
   if (set) agent.setMessages(set);
   for (const message of add) agent.addMessage(message);
   let error = null;

@@ -47,8 +47,8 @@ class Found:
         return self._then("getByLabel", label, {"exact": True})
 
     def role(self, role: str, name: str) -> Found:
-        """By what a screen reader calls it; `name` may be a part of its name."""
-        return self._then("getByRole", role, {"name": name})
+        """By what a screen reader calls it."""
+        return self._then("getByRole", role, {"name": name, "exact": True})
 
     @property
     def last(self) -> Found:
@@ -88,9 +88,6 @@ class Page(Found):
 
     async def url(self) -> str:
         return str(await self.call("url"))
-
-    async def screenshot(self, path: str) -> None:
-        await self.call("screenshot", {"path": path})
 
     async def errors(self) -> list[str]:
         """What the console complained about so far."""

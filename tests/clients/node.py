@@ -10,6 +10,7 @@ import itertools
 import json
 import os
 import shutil
+import subprocess
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,10 +19,17 @@ from typing import Any, NoReturn
 import pytest
 
 FOLDER = Path(__file__).parent
+OLDEST_NODE = 20
+"""Playwright runs on none that is older."""
+TIME_LIMIT = 30
+"""Seconds for one command: a run, or a step in a browser."""
 LINE_LIMIT = 16 * 1024 * 1024
 """Bytes of one answer: the whole body of a run is in one line."""
 
 JSON = dict[str, Any]
+
+
+ENDED = "The Node program ended; its stderr says why."
 
 
 class NodeError(Exception):
@@ -41,23 +49,37 @@ def executable(*names: str, hint: str) -> str:
     return found or missing(f"{names[0]} is not installed: {hint}")
 
 
+def find_node() -> str:
+    """The path of a Node.js that is new enough."""
+    wanted = f"Node.js {OLDEST_NODE} or newer runs the official AG-UI clients."
+    node = executable("node", hint=wanted)
+    version = subprocess.run([node, "--version"], capture_output=True, text=True, check=True).stdout.strip()
+    if int(version.removeprefix("v").partition(".")[0]) < OLDEST_NODE:
+        missing(f"{wanted} This is {version}.")
+    return node
+
+
 class NodeProgram:
     """`request` may be called by many tasks at once."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
+        self._ended = False
         self._ids = itertools.count(1)
         self._waiting: dict[int, tuple[asyncio.Future[Any], Callable[[JSON], None]]] = {}
 
     async def request(self, command: JSON, on_event: Callable[[JSON], None] = lambda event: None) -> Any:
-        """The command's result. Raises NodeError when it failed or the program ended."""
+        """The command's result. Raises NodeError when it failed or the program ended, TimeoutError."""
+        if self._ended:
+            raise NodeError(ENDED)
         id = next(self._ids)
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting[id] = answer, on_event
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps({"id": id, **command}).encode() + b"\n")
         try:
-            return await answer
+            async with asyncio.timeout(TIME_LIMIT):
+                return await answer
         finally:
             del self._waiting[id]
 
@@ -75,14 +97,15 @@ class NodeProgram:
                 answer.set_exception(NodeError(said["error"]))
             else:
                 answer.set_result(said["result"])
+        self._ended = True
         for answer, _ in self._waiting.values():
-            answer.set_exception(NodeError("the program ended; its stderr says why"))
+            answer.set_exception(NodeError(ENDED))
 
 
 @asynccontextmanager
 async def node_program(script: str, *arguments: str) -> AsyncIterator[NodeProgram]:
     """Runs `script` of this folder; it ends when its stdin does."""
-    node = executable("node", hint="Node.js 20 or newer runs the official AG-UI clients.")
+    node = find_node()
     if not (FOLDER / "node_modules").is_dir():
         missing("The official AG-UI clients are not installed: run `make test`, or `npm ci` in tests/clients.")
     process = await asyncio.create_subprocess_exec(

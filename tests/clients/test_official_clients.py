@@ -87,6 +87,19 @@ async def test_three_turns_of_a_client_that_sends_only_new_messages(client: Clie
     assert [asked(model, turn) for turn in range(3)] == [CONVERSATION[:1], CONVERSATION[:3], CONVERSATION[:5]]
 
 
+async def test_a_client_that_sends_the_end_of_the_history_goes_on(client: Client, model: ModelServer):
+    agent = await client.agent()
+    for said, answer in TURNS[:2]:
+        tell(model, answer)
+        run = await agent.run(user(said))
+
+    said, answer = TURNS[2]
+    tell(model, answer)
+    await agent.run_only(run.messages[-1], user(said))
+
+    assert asked(model) == CONVERSATION[:5]
+
+
 async def test_a_client_that_starts_again_with_nothing_but_the_thread_goes_on(client: Client, model: ModelServer):
     before = await client.agent()
     tell(model, "Hello Ada.")

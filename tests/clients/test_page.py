@@ -102,7 +102,7 @@ async def test_the_page_says_that_a_token_is_wanted_and_has_a_field_for_it(brows
     assert "HTTP 401" in await page.find('[role="alert"]').text()
     assert "Authorization: Bearer <token>" in await page.find('[role="alert"]').text()
 
-    await page.role("button", "Authentication").click()
+    await page.role("button", "Authentication: no token").click()
     await page.labelled("Token").fill(f"Bearer {TOKEN}")
     await page.labelled("Token").press("Escape")
     await send(page, "I am Ada.")
