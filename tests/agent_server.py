@@ -118,7 +118,7 @@ def moto_table() -> Iterator[Any]:
 
 @asynccontextmanager
 async def agent_server(agents: Any = None, **environment: str | None) -> AsyncIterator[AgentServer]:
-    """Serves `agents` (default: one without instructions) with `environment` on top of a sane default; None takes a variable away."""
+    """Serves `agents` (default: one without instructions). `environment` is on top of sane settings; None unsets."""
     async with ModelServer() as model:
         settings = {
             "TABLE_NAME": TABLE,

@@ -96,10 +96,11 @@ async def test_without_the_token_nobody_gets_in(header):
     assert served.model.saw == []
 
 
-async def test_with_the_token_the_run_begins():
+@pytest.mark.parametrize("header", ["Bearer secret", "bearer secret", "secret"])
+async def test_with_the_token_the_run_begins(header):
     async with agent_server(ACCESS="token", ACCESS_TOKEN="secret") as served:
         served.model.reply(say("Hi"), fin())
-        answer = await served.post(served.input(user("hello")), Authorization="bearer secret")
+        answer = await served.post(served.input(user("hello")), Authorization=header)
     assert answer.text == "Hi"
 
 

@@ -38,7 +38,9 @@ class TokenAccess:
         self._token = Secret("ACCESS_TOKEN")
 
     async def owner(self, request: Request) -> str:
-        scheme, _, given = request.headers.get("authorization", "").partition(" ")
+        given = request.headers.get("authorization", "").strip()
+        if given[:7].lower() == "bearer ":  # a token without the word is as good, and what a person pastes into a page
+            given = given[7:].strip()
         try:
             token = await self._token.value()
         except Exception as error:
@@ -55,7 +57,7 @@ class TokenAccess:
                 "This agent has no token, so nobody gets in. Set ACCESS_TOKEN or ACCESS_TOKEN_SECRET, or ACCESS=none "
                 "to let everybody in.",
             )
-        if scheme.lower() != "bearer" or not hmac.compare_digest(given.strip().encode(), token.encode()):
+        if not hmac.compare_digest(given.encode(), token.encode()):
             raise RequestError(
                 HTTPStatus.UNAUTHORIZED, "UNAUTHORIZED", "This agent wants a token: send Authorization: Bearer <token>."
             )
