@@ -35,6 +35,10 @@ def main() -> None:
     # argparse does not check a default that comes from the environment.
     if options.model not in (None, *MODELS):
         parser.error(f"MODEL={options.model} is not one of {', '.join(MODELS)}")
+    if options.max_concurrency is not None and options.max_concurrency < 1:
+        parser.error("--max-concurrency has to be 1 or more")
+    if options.max_concurrency and (options.snap_start or options.freeze):
+        parser.error("--max-concurrency means Managed Instances, which know neither --snap-start nor --freeze")
     if not options.task_root.is_dir():
         parser.error(f"--task-root {options.task_root} is not a folder")
     logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
@@ -60,7 +64,13 @@ def _parser() -> argparse.ArgumentParser:
         help="the model to start here (MODEL; demo, or none if OPENAI_API_KEY or OPENAI_BASE_URL is set)",
     )
     parser.add_argument("--timeout", type=float, default=900, help="of an invocation, in seconds (900)", metavar="S")
+    parser.add_argument("--init-timeout", type=float, default=10, help="of an INIT, in seconds (10)", metavar="S")
     parser.add_argument("--memory", type=int, default=512, help="told to the function, in MB (512)", metavar="MB")
+    parser.add_argument("--snap-start", action="store_true", help="take the function through snapshot and restore")
+    parser.add_argument("--freeze", action="store_true", help="stop environments between invocations, as AWS does")
+    parser.add_argument(
+        "--max-concurrency", type=int, help="Managed Instances: invocations at once in a process", metavar="N"
+    )
     parser.add_argument(
         "--cors-origin",
         action="append",
@@ -117,6 +127,10 @@ async def _serve(options: argparse.Namespace) -> None:
         task_root=options.task_root,
         timeout=options.timeout,
         memory=options.memory,
+        init_timeout=options.init_timeout,
+        max_concurrency=options.max_concurrency,
+        snap_start=options.snap_start,
+        freeze=options.freeze,
         cors=Cors(allow_origins=origins),
         reload=not options.no_reload,
     ) as stack:

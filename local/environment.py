@@ -1,7 +1,8 @@
 """One execution environment: a runtime process and its Runtime API, from INIT to the end of its life.
 
 Holds what Lambda promises a process: its environment variables, INIT once, one invocation at a time, SIGKILL at
-the deadline. How many environments there are is decided in `function`.
+the deadline; or the other promises of SnapStart and of Managed Instances. How many environments there are is decided
+in `function`.
 """
 
 from __future__ import annotations
@@ -14,15 +15,17 @@ import signal
 import sys
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from local.child import ROOT
-from local.invocation import InitError, Invocation, Outcome, Reply
+from local.freezer import Freezer
+from local.invocation import Caller, InitError, Invocation, Outcome, Reply
 from local.logs import Log
-from local.runtime_api import RuntimeAPI
+from local.runtime_api import STREAMED_LIMIT, RuntimeAPI
 
 logger = logging.getLogger(__name__)
 
@@ -30,6 +33,9 @@ STREAMING_LAYER = ROOT / "layers" / "streaming"
 
 # What starts a runtime on the managed image with AWS_LAMBDA_EXEC_WRAPPER set: wrapper, interpreter, bootstrap.
 STREAMING_RUNTIME = (str(STREAMING_LAYER / "response-streaming"), sys.executable, "/var/runtime/bootstrap.py")
+
+# Seconds for the hooks after a restore: https://docs.aws.amazon.com/lambda/latest/dg/snapstart-runtime-hooks.html
+RESTORE_TIMEOUT = 10
 
 # Variables of the shell that would make a runtime believe that it runs somewhere else.
 _NOT_INHERITED = ("AWS_LAMBDA_", "_LAMBDA_", "LAMBDA_", "AWS_SAM_LOCAL", "_HANDLER", "_X_AMZN_", "PYTHONPATH")
@@ -40,9 +46,14 @@ class Configuration:
     """A function's configuration, in the words of `aws lambda get-function-configuration`.
 
     `task_root` is the folder of the code (/var/task), `layers` go on PYTHONPATH in this order (/opt/python).
-    `timeout` is in seconds, `memory` in MB; memory is only told to the process, not enforced. `command` starts
-    the runtime. `env` comes on top of the variables of this process, which are passed on as they are; None takes one
-    away.
+    `timeout` and `init_timeout` are in seconds, `memory` in MB; memory is only told to the process, not enforced.
+    `command` starts the runtime. `env` comes on top of the variables of this process, which are passed on as they are;
+    None takes one away. `streamed_limit` is the size of a streamed reply in bytes.
+
+    `max_concurrency` makes it a function on Managed Instances: so many invocations at once in an environment, which is
+    not killed at a deadline. `snap_start` takes it through a snapshot and a restore. `freeze` stops an environment
+    between invocations, as on-demand ones are. `invocation_ids` sends the nonce of newer Runtime APIs, which Managed
+    Instances always do. Raises ValueError for what cannot go together.
     """
 
     handler: str
@@ -54,6 +65,23 @@ class Configuration:
     memory: int = 512
     region: str = "us-east-1"
     env: Mapping[str, str | None] = field(default_factory=dict)
+    init_timeout: float = 10
+    streamed_limit: int = STREAMED_LIMIT
+    max_concurrency: int | None = None
+    snap_start: bool = False
+    freeze: bool = False
+    invocation_ids: bool = False
+
+    def __post_init__(self) -> None:
+        if self.max_concurrency is not None and (self.snap_start or self.freeze):
+            raise ValueError("on Managed Instances (max_concurrency) there is no SnapStart, and nothing is frozen")
+        if self.max_concurrency is not None and self.max_concurrency < 1:
+            raise ValueError("max_concurrency has to be 1 or more")
+
+    @property
+    def managed(self) -> bool:
+        """Whether it runs on Managed Instances."""
+        return self.max_concurrency is not None
 
     @property
     def arn(self) -> str:
@@ -74,7 +102,7 @@ class Configuration:
             "AWS_LAMBDA_FUNCTION_MEMORY_SIZE": str(self.memory),
             "AWS_LAMBDA_FUNCTION_NAME": self.name,
             "AWS_LAMBDA_FUNCTION_VERSION": "$LATEST",
-            "AWS_LAMBDA_INITIALIZATION_TYPE": "on-demand",
+            "AWS_LAMBDA_INITIALIZATION_TYPE": self._initialization_type,
             "AWS_LAMBDA_LOG_GROUP_NAME": f"/aws/lambda/{self.name}",
             "AWS_LAMBDA_LOG_STREAM_NAME": f"{time.strftime('%Y/%m/%d')}/[$LATEST]{uuid.uuid4().hex}",
             "AWS_LAMBDA_RUNTIME_API": runtime_api,
@@ -84,37 +112,69 @@ class Configuration:
             "PYTHONPATH": os.pathsep.join(map(str, self.layers)),
             "PYTHONUNBUFFERED": "1",
         }
+        if self.managed:
+            lambdas_own["AWS_LAMBDA_MAX_CONCURRENCY"] = str(self.max_concurrency)
         variables = inherited | lambdas_own | dict(self.env)
         return {name: value for name, value in variables.items() if value is not None}
 
+    @property
+    def _initialization_type(self) -> str:
+        if self.managed:
+            return "lambda-managed-instances"
+        return "snap-start" if self.snap_start else "on-demand"
+
 
 class Environment:
-    """One runtime process. `start`, then any number of `invoke` and `idle` in turn, then `stop`."""
+    """One runtime process. `start`, then `invoke` and `finished` in turn while there is `room`, then `stop`."""
 
     def __init__(self, configuration: Configuration) -> None:
         self.configuration = configuration
         self.retired = False
         self.idle_since = 0.0
-        self._api = RuntimeAPI()
+        self._api = RuntimeAPI(
+            snap_start=configuration.snap_start,
+            concurrent=configuration.managed,
+            streamed_limit=configuration.streamed_limit,
+        )
         self._log = Log()
+        self._freezer = Freezer()
         self._process: asyncio.subprocess.Process | None = None
         self._exited: asyncio.Task[int] | None = None
-        self._reply: Reply | None = None
-        self._deadline: asyncio.TimerHandle | None = None
+        self._running: dict[Reply, asyncio.TimerHandle] = {}
+        self._claims = 0
 
     @property
     def alive(self) -> bool:
         return self._exited is not None and not self._exited.done()
 
     @property
+    def busy(self) -> bool:
+        return bool(self._running or self._claims)
+
+    @property
+    def room(self) -> bool:
+        """Whether it may be given an invocation, once it is initialised."""
+        return not self.retired and len(self._running) + self._claims < (self.configuration.max_concurrency or 1)
+
+    @contextmanager
+    def claim(self) -> Iterator[None]:
+        """Keeps room for one invocation while it initialises."""
+        self._claims += 1
+        try:
+            yield
+        finally:
+            self._claims -= 1
+
+    @property
     def finishing(self) -> bool:
         """Whether it has answered its invocation, but not yet asked for the next."""
-        return self._reply is not None and self._reply.outcome is not None
+        return any(reply.outcome for reply in self._running)
 
     async def start(self) -> None:
         """INIT: starts the process and returns when it asks for its first invocation.
 
-        Raises InitError with what the runtime reported, or with Runtime.ExitError when it ended without a word.
+        Raises InitError with what the runtime reported, with Runtime.ExitError when it ended without a word, or with
+        Sandbox.Timeout when it took too long.
         """
         await self._api.start()
         began = time.monotonic()
@@ -131,11 +191,9 @@ class Environment:
                     start_new_session=True,
                 )
             self._exited = asyncio.create_task(self._watch(self._process))
-            either: set[asyncio.Future[Any]] = {self._exited, self._api.initialized}
-            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-            if not self._api.initialized.done():
-                raise InitError("Runtime.ExitError", _exit_error(self._exited.result()))
-            self._api.initialized.result()
+            if self.configuration.freeze:
+                await self._freezer.start(self._process.pid)
+            await self._initialize()
         except OSError as error:
             await self.stop()
             message = f"cannot start {self.configuration.command[0]}: {error.strerror}"
@@ -144,46 +202,79 @@ class Environment:
             await self.stop()
             raise
         self.idle_since = time.monotonic()
+        self._freezer.freeze()
         logger.info("INIT %s in %.0f ms", self.configuration.name, (self.idle_since - began) * 1000)
 
-    def invoke(self, event: bytes, request_id: str | None = None) -> Reply:
-        """Hands an event (JSON) to the waiting runtime and starts the clock. Await `idle` before the next one."""
+    async def _initialize(self) -> None:
+        if self.configuration.snap_start:
+            # Only what is done before the snapshot has the time for INIT, which is longer with SnapStart.
+            await self._wait_for(self._api.snapshot, max(130, self.configuration.timeout), "INIT")
+            logger.info("SnapStart: snapshot taken, environment restored from it")
+            self._api.restore()
+            await self._wait_for(self._api.initialized, RESTORE_TIMEOUT, "RESTORE")
+        else:
+            await self._wait_for(self._api.initialized, self.configuration.init_timeout, "INIT")
+        self._api.initialized.result()
+
+    async def _wait_for(self, step: asyncio.Future[None], seconds: float, phase: str) -> None:
+        """Returns when the step is done, or INIT with it."""
+        assert self._exited is not None
+        either: set[asyncio.Future[Any]] = {step, self._api.initialized, self._exited}
+        done, _ = await asyncio.wait(either, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        if not done:
+            message = f"{phase} took longer than {seconds:g} seconds"
+            if phase == "INIT" and not self.configuration.snap_start:
+                message += "; AWS would start it again within the first invocation, at that invocation's expense"
+            raise InitError("Sandbox.Timeout", _json("Sandbox.Timeout", message))
+        if done == {self._exited}:
+            raise InitError("Runtime.ExitError", _exit_error(self._exited.result()))
+
+    def invoke(self, event: bytes, request_id: str | None = None, caller: Caller = Caller()) -> Reply:  # noqa: B008
+        """Hands an event (JSON) to the runtime and starts the clock. Only if there is `room`."""
         timeout = self.configuration.timeout
+        with_id = self.configuration.invocation_ids or self.configuration.managed
         invocation = Invocation(
             event,
             deadline_ms=int((time.time() + timeout) * 1000),
             function_arn=self.configuration.arn,
+            caller=caller,
+            invocation_id=str(uuid.uuid4()) if with_id else None,
             request_id=request_id or str(uuid.uuid4()),
         )
-        self._reply = self._api.invoke(invocation)
-        self._deadline = asyncio.get_running_loop().call_later(timeout, self._time_out, invocation, self._reply)
-        return self._reply
+        self._freezer.thaw()
+        reply = self._api.invoke(invocation)
+        self._running[reply] = asyncio.get_running_loop().call_later(timeout, self._time_out, invocation, reply)
+        return reply
 
-    async def idle(self) -> bool:
-        """Waits for the runtime to ask for its next invocation. False when the process ended instead."""
+    async def finished(self, reply: Reply) -> bool:
+        """Waits until there is room for another invocation in place of this one. False when the process ended instead.
+
+        There is when the runtime asks for it; on Managed Instances, where it asks on several connections, when it has
+        answered.
+        """
         assert self._exited is not None
-        polled = asyncio.create_task(self._api.polled())
+        done = asyncio.create_task(reply.ended.wait() if self.configuration.managed else self._api.polled())
         try:
-            either: set[asyncio.Future[Any]] = {self._exited, polled}
+            either: set[asyncio.Future[Any]] = {self._exited, done}
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            polled.cancel()
-        if self._deadline:
-            self._deadline.cancel()
-        self._reply = None
+            done.cancel()
+        self._running.pop(reply).cancel()
         self.idle_since = time.monotonic()
+        if self.alive:
+            self._freezer.freeze()
         return self.alive
 
     async def stop(self) -> None:
-        """SIGKILL, as Lambda does it without extensions; an open reply ends truncated. May be called twice."""
-        if self._deadline:
-            self._deadline.cancel()
-        if self._reply:
-            self._reply.finish(Outcome.failed("Runtime.ExitError", "the environment was stopped"))
+        """SIGKILL, as Lambda does it without extensions; open replies end truncated. May be called twice."""
+        for reply, deadline in self._running.items():
+            deadline.cancel()
+            reply.finish(Outcome.failed("Runtime.ExitError", "the environment was stopped"))
         self._kill()
         if self._exited:
             await self._exited
             await self._log.close()
+        await self._freezer.stop()
         if self._api.initialized.done():
             self._api.initialized.exception()  # Retrieved, or asyncio would complain about it.
         await self._api.close()
@@ -193,8 +284,13 @@ class Environment:
             f"RequestId: {invocation.request_id} Error: Task timed out after {self.configuration.timeout:.2f} seconds"
         )
         logger.error(message)
-        reply.finish(Outcome.failed("Sandbox.Timeout", message))
-        self._kill()
+        outcome = Outcome.failed("Sandbox.Timeout", message)
+        if self.configuration.managed:
+            # Others go on in this process. What this one still sends is refused.
+            reply.refuse(410, swallow=0, outcome=outcome)
+        else:
+            reply.finish(outcome)
+            self._kill()
 
     def _kill(self) -> None:
         if self._process:
@@ -205,9 +301,11 @@ class Environment:
 
     async def _watch(self, process: asyncio.subprocess.Process) -> int:
         code = await process.wait()
-        if self._reply and not self._reply.outcome:
+        open_replies = [reply for reply in self._running if not reply.outcome]
+        if open_replies:
             logger.error("%s", _exit_message(code))
-            self._reply.finish(Outcome.failed("Runtime.ExitError", _exit_message(code)))
+        for reply in open_replies:
+            reply.finish(Outcome.failed("Runtime.ExitError", _exit_message(code)))
         return code
 
 

@@ -11,7 +11,7 @@ import logging
 import time
 
 from local.environment import Configuration, Environment
-from local.invocation import InitError, Reply
+from local.invocation import Caller, InitError, Reply
 
 logger = logging.getLogger(__name__)
 
@@ -37,8 +37,9 @@ class Function:
         self.max_environments = max_environments
         self.idle_after = idle_after
         self._environments: set[Environment] = set()
-        self._idle: list[Environment] = []
-        self._prepared: asyncio.Task[Environment] | None = None
+        # Those initialised, the last one used at the end.
+        self._ready: list[Environment] = []
+        self._starting: dict[Environment, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._released = asyncio.Event()
 
@@ -52,36 +53,39 @@ class Function:
         self._keep(asyncio.create_task(self._scale_in()))
         await self._prepare()
 
-    async def invoke(self, event: bytes, request_id: str | None = None) -> Reply:
+    async def invoke(
+        self,
+        event: bytes,
+        request_id: str | None = None,
+        caller: Caller = Caller(),  # noqa: B008 - immutable
+    ) -> Reply:
         """Runs one event (JSON) in a free environment, or in a new one.
 
         Returns as soon as the runtime has it; the reply is read by iterating over it. Raises
         TooManyRequestsError, and InitError when a new environment cannot be initialised.
         """
         environment = await self._acquire()
-        reply = environment.invoke(event, request_id)
-        self._keep(asyncio.create_task(self._release(environment)))
+        reply = environment.invoke(event, request_id, caller)
+        self._keep(asyncio.create_task(self._release(environment, reply)))
         return reply
 
     async def restart(self) -> None:
-        """New code: idle environments end now, busy ones after their invocation, one new one is started.
+        """New code: idle environments end now, busy ones after their invocations, one new one is started.
 
         Raises InitError when that fails; the next invocation then tries again.
         """
         for environment in self._environments:
             environment.retired = True
-        prepared, self._prepared = self._prepared, None
-        idle, self._idle = self._idle, []
-        if prepared:
-            prepared.cancel()
-        await asyncio.gather(*map(self._end, idle))
+        for environment, starting in self._starting.items():
+            if not environment.busy:
+                starting.cancel()
+        await asyncio.gather(*(self._end(one) for one in self._ready if not one.busy))
         await self._prepare()
 
     async def stop(self) -> None:
         """Kills every environment; open replies end truncated, and there are no new ones."""
         self.max_environments = 0
-        self._idle.clear()
-        tasks = [*self._tasks, *([self._prepared] if self._prepared else [])]
+        tasks = [*self._tasks, *self._starting.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -91,49 +95,55 @@ class Function:
 
     async def _prepare(self) -> None:
         """Starts an environment ahead of the first event, which may already come while it initialises."""
-        self._prepared = preparing = asyncio.create_task(self._new())
+        starting = self._begin()[1]
         try:
             # Shielded: a request that has claimed it goes on waiting for it, and `stop` is what ends it.
-            environment = await asyncio.shield(preparing)
+            await asyncio.shield(starting)
         except asyncio.CancelledError:
-            if preparing.cancelled():
-                return  # A restart overtook this one.
-            raise
-        except InitError:
-            if self._prepared is preparing:
-                self._prepared = None
-            raise
-        if self._prepared is preparing:
-            self._prepared = None
-            self._idle.append(environment)
+            if not starting.cancelled():
+                raise
+            # A restart overtook this one.
 
     async def _acquire(self) -> Environment:
+        """An environment with room, which has to be used before anything else is awaited."""
+        await asyncio.gather(*(self._end(one) for one in self._ready if not (one.alive or one.busy)))
         await self._wait_for_finishing()
-        while self._idle:
-            # The last one used is the warmest, and the others get the chance to grow old.
-            environment = self._idle.pop()
-            if environment.alive:
-                return environment
-            await self._end(environment)
-        if self._prepared:
-            preparing, self._prepared = self._prepared, None
-            return await preparing
-        if len(self._environments) >= self.max_environments:
-            raise TooManyRequestsError
-        return await self._new()
+        environment = self._with_room()
+        if environment is None:
+            if len(self._environments) >= self.max_environments:
+                raise TooManyRequestsError
+            environment, _ = self._begin()
+        if starting := self._starting.get(environment):
+            with environment.claim():
+                try:
+                    await asyncio.shield(starting)
+                except asyncio.CancelledError:
+                    if not starting.cancelled():
+                        raise
+                    raise InitError("Runtime.ExitError", b"the environment was stopped") from None
+        return environment
+
+    def _with_room(self) -> Environment | None:
+        # The last one used is the warmest, and the others get the chance to grow old.
+        ready = (one for one in reversed(self._ready) if one.alive and one.room)
+        return next(ready, None) or next((one for one in self._starting if one.room), None)
 
     async def _wait_for_finishing(self) -> None:
         try:
             async with asyncio.timeout(FINISHING):
-                while not self._idle and any(one.finishing for one in self._environments):
+                while not self._with_room() and any(one.finishing for one in self._environments):
                     self._released.clear()
                     await self._released.wait()
         except TimeoutError:
             pass
 
-    async def _new(self) -> Environment:
+    def _begin(self) -> tuple[Environment, asyncio.Task[None]]:
         environment = Environment(self.configuration)
         self._environments.add(environment)
+        starting = self._starting[environment] = asyncio.create_task(self._start(environment))
+        return environment, starting
+
+    async def _start(self, environment: Environment) -> None:
         try:
             await environment.start()
         except BaseException as error:
@@ -141,17 +151,24 @@ class Function:
             if isinstance(error, InitError):
                 logger.error("INIT failed: %s", error)
             raise
-        return environment
-
-    async def _release(self, environment: Environment) -> None:
-        alive = await environment.idle()
-        if alive and not environment.retired:
-            self._idle.append(environment)
         else:
+            self._ready.append(environment)
+        finally:
+            del self._starting[environment]
+
+    async def _release(self, environment: Environment, reply: Reply) -> None:
+        alive = await environment.finished(reply)
+        if not alive or (environment.retired and not environment.busy):
             await self._end(environment)
+        elif environment in self._ready:
+            self._ready.remove(environment)
+            self._ready.append(environment)
         self._released.set()
 
     async def _end(self, environment: Environment) -> None:
+        environment.retired = True
+        if environment in self._ready:
+            self._ready.remove(environment)
         await environment.stop()
         self._environments.discard(environment)
 
@@ -160,9 +177,9 @@ class Function:
             await asyncio.sleep(self.idle_after / 4)
             limit = time.monotonic() - self.idle_after
             # The oldest stand first; the last one stays, so that the next request finds a warm environment.
-            for environment in [one for one in self._idle[:-1] if one.idle_since < limit]:
-                self._idle.remove(environment)
-                await self._end(environment)
+            for environment in [one for one in self._ready if not one.busy][:-1]:
+                if environment.idle_since < limit and not environment.busy:
+                    await self._end(environment)
 
     def _keep(self, task: asyncio.Task[None]) -> None:
         self._tasks.add(task)

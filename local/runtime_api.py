@@ -1,54 +1,70 @@
 """The Lambda Runtime API of one execution environment: hands out invocations, takes replies, refuses what AWS refuses.
 
-Speaks HTTP only; processes, deadlines and pools are `environment` and `function`. Written on h11 because the
-reply of a streaming runtime ends in trailers, which no HTTP server framework shows.
-Protocol: https://docs.aws.amazon.com/lambda/latest/dg/runtimes-api.html and, for streaming, runtimes-custom.html there.
+Holds the rules; HTTP is in `connection`, processes, deadlines and pools are `environment` and `function`.
+Protocol: https://docs.aws.amazon.com/lambda/latest/dg/runtimes-api.html and, for streaming, runtimes-custom.html there;
+SnapStart: snapstart-runtime-hooks.html there. Refusals are those of AWS's runtime interface emulator.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from base64 import b64decode
-from collections.abc import AsyncIterator, Iterable
+from collections import deque
+from collections.abc import Iterable
 
 import h11
 
-from local.invocation import Headers, InitError, Invocation, Outcome, Reply
+from local.connection import Connection, TruncatedError
+from local.invocation import REFUSALS, REFUSED_BODY_LIMIT, InitError, Invocation, Outcome, Reply
 
 logger = logging.getLogger(__name__)
 
 VERSION = "/2018-06-01"
 
-# Go's HTTP reader, which RAPID is built on, gives up on a trailer block that does not fit its buffer.
-TRAILER_BLOCK_LIMIT = 4096
-# What RAPID still swallows of a body that it has refused, before it closes the connection.
-REFUSED_BODY_LIMIT = 256 * 1024
-# The X-Ray error cause may be 1 MiB and is a header.
-HEADER_LIMIT = 2 * 1024 * 1024
+# https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html, in bytes; the first is what AWS counts.
+BUFFERED_LIMIT = 6_291_556
+STREAMED_LIMIT = 200 * 1024 * 1024
+
+
+class _Exchange:
+    """An invocation in the hands of the runtime, and what it has answered to it."""
+
+    def __init__(self, invocation: Invocation) -> None:
+        self.invocation = invocation
+        self.reply = Reply()
+        self.answering = False
+        self.answered = asyncio.Event()
 
 
 class RuntimeAPI:
-    """Server for one runtime process, which has one invocation at a time.
+    """Server for one runtime process.
 
     `address` is "host:port" once started, as AWS_LAMBDA_RUNTIME_API wants it. `initialized` resolves at the
-    first poll for an invocation, or raises InitError.
+    first poll for an invocation, or raises InitError. With `snap_start`, `snapshot` resolves when the runtime is ready
+    for it, and waits for `restore`. `concurrent` are the rules of Managed Instances: as many invocations at once as
+    the runtime asks for. `streamed_limit` is the size of a streamed reply in bytes.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self, *, snap_start: bool = False, concurrent: bool = False, streamed_limit: int = STREAMED_LIMIT
+    ) -> None:
+        loop = asyncio.get_running_loop()
         self.address = ""
-        self.initialized: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.initialized: asyncio.Future[None] = loop.create_future()
+        self.snapshot: asyncio.Future[None] = loop.create_future()
+        self._snap_start = snap_start
+        self._concurrent = concurrent
+        self._streamed_limit = streamed_limit
         self._server: asyncio.Server | None = None
         self._connections: set[asyncio.Task[None]] = set()
-        self._invocation: Invocation | None = None
-        self._reply = Reply()
-        self._answered = True
-        self._unusable = False
+        # By request id. One that is alone stays until the next, so that a second answer is known as such.
+        self._exchanges: dict[str, _Exchange] = {}
+        self._waiting: deque[tuple[Connection, asyncio.Future[_Exchange]]] = deque()
+        self._not_yet_taken: deque[_Exchange] = deque()
         self._polled = asyncio.Event()
-        self._given = asyncio.Event()
-        # An error posted while a response is open has to wait for its end (and is then refused).
-        self._answering = asyncio.Lock()
+        self._restored = asyncio.Event()
+        self._unusable = False
 
     async def start(self) -> None:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
@@ -68,14 +84,24 @@ class RuntimeAPI:
         await self._polled.wait()
 
     def invoke(self, invocation: Invocation) -> Reply:
-        """Gives the waiting runtime its next invocation. Call it only after `polled` returned."""
-        if not self._polled.is_set():
+        """Gives the runtime an invocation. Unless it takes several at once, call it only after `polled` returned."""
+        exchange = _Exchange(invocation)
+        if self._concurrent:
+            self._not_yet_taken.append(exchange)
+            self._exchanges[invocation.request_id] = exchange
+            self._hand_out()
+        elif not self._polled.is_set():
             raise RuntimeError("the runtime is not waiting for an invocation")
-        self._invocation, self._reply = invocation, Reply()
-        self._answered = False
-        self._polled.clear()
-        self._given.set()
-        return self._reply
+        else:
+            self._exchanges = {invocation.request_id: exchange}
+            self._polled.clear()
+            while self._waiting:
+                self._waiting.popleft()[1].set_result(exchange)
+        return exchange.reply
+
+    def restore(self) -> None:
+        """SnapStart: lets the runtime go on, as an environment that is restored from the snapshot."""
+        self._restored.set()
 
     # --- HTTP -----------------------------------------------------------------------------------------------
 
@@ -83,13 +109,13 @@ class RuntimeAPI:
         task = asyncio.current_task()
         assert task is not None
         self._connections.add(task)
-        http = _Connection(reader, writer)
+        http = Connection(reader, writer)
         try:
             while request := await http.request():
                 await self._route(http, request)
                 if not await http.next_request():
                     break
-        except (h11.ProtocolError, ConnectionError):
+        except (h11.ProtocolError, TruncatedError, ConnectionError):
             pass  # A runtime that goes away; its process is watched elsewhere.
         except asyncio.CancelledError:
             pass  # `close`. Re-raised, asyncio.streams would log it.
@@ -97,7 +123,7 @@ class RuntimeAPI:
             self._connections.discard(task)
             writer.close()
 
-    async def _route(self, http: _Connection, request: h11.Request) -> None:
+    async def _route(self, http: Connection, request: h11.Request) -> None:
         method = request.method.decode()
         path = request.target.decode().removeprefix(f"{VERSION}/runtime/")
         match method, path.split("/"):
@@ -108,86 +134,186 @@ class RuntimeAPI:
             case "POST", ["invocation", request_id, "error"]:
                 await self._error(http, request, request_id)
             case "POST", ["init", "error"]:
-                await self._init_error(http, request)
+                await self._init_error(http, request, allowed=not self._restored.is_set())
+            case "GET", ["restore", "next"]:
+                await self._restore_next(http)
+            case "POST", ["restore", "error"]:
+                await self._init_error(http, request, allowed=self._restored.is_set())
             case _:
                 await self._refuse(http, 404, "NotFound", f"no {method} {request.target.decode()} here")
 
-    async def _next(self, http: _Connection) -> None:
+    async def _next(self, http: Connection) -> None:
         if self._unusable:
             await self._refuse(http, 403, "InvalidStateTransition", "the environment is unusable since its last reply")
             return
-        if self._answered:
-            self._given.clear()
+        exchange = self._unanswered()
+        if exchange is None:
+            taken = asyncio.get_running_loop().create_future()
+            self._waiting.append((http, taken))
             self._polled.set()
-        # else: asked again before an answer, which gets the same event again.
-        if not self.initialized.done():
-            self.initialized.set_result(None)
-        await self._given.wait()
-        assert self._invocation is not None
-        await http.answer(200, self._invocation.event, self._invocation.headers())
+            self._hand_out()
+            if not self.initialized.done():
+                self.initialized.set_result(None)
+            exchange = await taken
+        await http.answer(200, exchange.invocation.event, exchange.invocation.headers())
 
-    async def _response(self, http: _Connection, request: h11.Request, request_id: str) -> None:
-        async with self._answering:
-            if not await self._may_answer(http, request_id):
+    def _unanswered(self) -> _Exchange | None:
+        """What a runtime that takes one at a time is given again if it asks before it has answered."""
+        if self._concurrent:
+            return None
+        return next((one for one in self._exchanges.values() if not one.answered.is_set()), None)
+
+    def _hand_out(self) -> None:
+        """Brings waiting invocations and waiting connections together."""
+        while self._not_yet_taken and self._waiting:
+            if self._waiting[0][0].gone:
+                self._waiting.popleft()
+            elif self._not_yet_taken[0].reply.outcome:
+                self._not_yet_taken.popleft()  # Too late.
+            else:
+                self._waiting.popleft()[1].set_result(self._not_yet_taken.popleft())
+
+    async def _response(self, http: Connection, request: h11.Request, request_id: str) -> None:
+        exchange = await self._claim(http, request, request_id)
+        if exchange is None:
+            return
+        reply = exchange.reply
+        mode = _header(request, b"lambda-runtime-function-response-mode")
+        if mode not in ("", "streaming"):
+            self._unusable = not self._concurrent
+            reply.finish(Outcome.failed("Runtime.InvalidResponseModeHeader", f"unknown response mode {mode!r}"))
+            self._end(exchange)
+            await self._refuse(http, 400, "InvalidFunctionResponseMode", f"unknown response mode {mode!r}")
+            return
+        reply.streaming = mode == "streaming"
+        reply.content_type = _header(request, b"content-type")
+        try:
+            await self._read(http, reply)
+            if reply.refusal is None:
+                reply.finish(_outcome_of_trailers(request, http.trailers))
+        except TruncatedError:
+            message = "the reply was cut before its end"
+            reply.finish(Outcome.failed("Runtime.TruncatedResponse", message))
+            self._end(exchange)
+            await http.refuse(400, "TruncatedHTTPRequest", message, close=True)
+            return
+        if reply.refusal:
+            await self._refuse_reply(http, exchange)
+            return
+        self._end(exchange)
+        await http.accept()
+
+    async def _read(self, http: Connection, reply: Reply) -> None:
+        """Reads the body into the reply, until its end or until it is refused. Raises TruncatedError."""
+        reading = asyncio.create_task(self._read_body(http, reply))
+        refused = asyncio.create_task(reply.refused.wait())
+        try:
+            await asyncio.wait({reading, refused}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            reading.cancel()
+            refused.cancel()
+            # Ended for sure before somebody else reads on.
+            await asyncio.wait({reading, refused})
+        if reply.refusal is None:
+            reading.result()
+        elif not reading.cancelled():
+            reading.exception()  # Retrieved, or asyncio would complain about it.
+
+    async def _read_body(self, http: Connection, reply: Reply) -> None:
+        size = 0
+        parts: list[bytes] = []
+        limit = self._streamed_limit if reply.streaming else BUFFERED_LIMIT
+        async for data in http.body():
+            size += len(data)
+            over = size - limit
+            if reply.streaming:
+                await reply.write(data[:-over] if over > 0 else data)
+            else:
+                parts.append(data)
+            if over > 0:
+                reply.refuse(413, swallow=REFUSED_BODY_LIMIT - over)
                 return
-            mode = _header(request, b"lambda-runtime-function-response-mode")
-            if mode not in ("", "streaming"):
-                self._unusable = True
-                self._end(Outcome.failed("Runtime.InvalidResponseModeHeader", f"unknown response mode {mode!r}"))
-                await self._refuse(http, 400, "InvalidFunctionResponseMode", f"unknown response mode {mode!r}")
-                return
-            self._reply.streaming = mode == "streaming"
-            self._reply.content_type = _header(request, b"content-type")
-            try:
-                if self._reply.streaming:
-                    async for data in http.body():
-                        await self._reply.write(data)
-                else:
-                    await self._reply.write(await http.whole_body())
-                self._end(_outcome_of_trailers(request, http.trailers))
-            except _TruncatedError:
-                message = "the reply was cut before its end"
-                self._end(Outcome.failed("Runtime.TruncatedResponse", message))
-                await http.refuse(400, "TruncatedHTTPRequest", message)
-                return
+        if parts:
+            await reply.write(b"".join(parts))
+
+    async def _error(self, http: Connection, request: h11.Request, request_id: str) -> None:
+        open_ = self._exchanges.get(request_id)
+        if self._concurrent and open_ and open_.answering and not open_.reply.outcome:
+            # Managed Instances alone: the error takes the place of the rest, and the open request ends without a word.
+            error = await http.whole_body()
+            open_.reply.refuse(0, swallow=0, outcome=Outcome(_error_type(request), error, truncated=True))
             await http.accept()
+            return
+        exchange = await self._claim(http, request, request_id)
+        if exchange is None:
+            return
+        try:
+            error = await http.whole_body()
+        except TruncatedError:
+            exchange.answering = False
+            await http.refuse(400, "TruncatedHTTPRequest", "the error was cut before its end", close=True)
+            return
+        exchange.reply.finish(Outcome(_error_type(request), error))
+        self._end(exchange)
+        await http.accept()
 
-    async def _error(self, http: _Connection, request: h11.Request, request_id: str) -> None:
-        async with self._answering:
-            if not await self._may_answer(http, request_id):
-                return
-            try:
-                error = await http.whole_body()
-            except _TruncatedError:
-                await http.refuse(400, "TruncatedHTTPRequest", "the error was cut before its end")
-                return
-            self._end(Outcome(_error_type(request), error))
-            await http.accept()
+    async def _claim(self, http: Connection, request: h11.Request, request_id: str) -> _Exchange | None:
+        """The invocation that is answered by this request; None if it must not be, which the runtime then knows."""
+        exchange = self._exchanges.get(request_id)
+        if exchange and exchange.answering and not self._concurrent:
+            # An answer while another is open has to wait for its end (and is then refused).
+            await exchange.answered.wait()
+        if exchange is None or (exchange.answering and self._concurrent):
+            await self._refuse(http, 400, "InvalidRequestID", f"{request_id} is not a current invocation")
+        elif exchange.answered.is_set():
+            await self._refuse(http, 403, "InvalidStateTransition", f"{request_id} has been answered already")
+        elif _is_wrong(_header(request, b"lambda-runtime-invocation-id"), exchange.invocation.invocation_id):
+            await self._refuse(http, 410, *REFUSALS[410])
+        elif refusal := exchange.reply.refusal:
+            self._end(exchange)
+            await self._refuse(http, refusal.status, *REFUSALS[refusal.status])
+        else:
+            exchange.answering = True
+            return exchange
+        return None
 
-    async def _init_error(self, http: _Connection, request: h11.Request) -> None:
+    async def _refuse_reply(self, http: Connection, exchange: _Exchange) -> None:
+        refusal = exchange.reply.refusal
+        assert refusal is not None
+        self._end(exchange)
+        if refusal.status == 0:
+            raise ConnectionAbortedError
+        logger.warning("Runtime API takes no more of the reply: %d %s", refusal.status, REFUSALS[refusal.status][0])
+        await http.refuse(
+            refusal.status, *REFUSALS[refusal.status], swallow=refusal.swallow, close=refusal.status == 400
+        )
+
+    async def _refuse(self, http: Connection, status: int, error_type: str, message: str) -> None:
+        logger.warning("Runtime API answered %d %s: %s", status, error_type, message)
+        await http.refuse(status, error_type, message)
+
+    def _end(self, exchange: _Exchange) -> None:
+        exchange.answered.set()
+        if self._concurrent:
+            self._exchanges.pop(exchange.invocation.request_id, None)
+
+    # --- INIT and SnapStart ---------------------------------------------------------------------------------
+
+    async def _init_error(self, http: Connection, request: h11.Request, *, allowed: bool) -> None:
         error = await http.whole_body()
-        if self.initialized.done():
-            await self._refuse(http, 403, "InvalidStateTransition", "the environment is initialised already")
+        if self.initialized.done() or not allowed:
+            await self._refuse(http, 403, "InvalidStateTransition", "it is not the time for such an error")
             return
         self.initialized.set_exception(InitError(_error_type(request), error))
         await http.accept()
 
-    async def _may_answer(self, http: _Connection, request_id: str) -> bool:
-        if self._invocation is None or request_id != self._invocation.request_id:
-            await self._refuse(http, 400, "InvalidRequestID", f"{request_id} is not the current invocation")
-        elif self._answered:
-            await self._refuse(http, 403, "InvalidStateTransition", f"{request_id} has been answered already")
-        else:
-            return True
-        return False
-
-    async def _refuse(self, http: _Connection, status: int, error_type: str, message: str) -> None:
-        logger.warning("Runtime API answered %d %s: %s", status, error_type, message)
-        await http.refuse(status, error_type, message)
-
-    def _end(self, outcome: Outcome) -> None:
-        self._answered = True
-        self._reply.finish(outcome)
+    async def _restore_next(self, http: Connection) -> None:
+        if not self._snap_start or self.snapshot.done() or self.initialized.done():
+            await self._refuse(http, 403, "InvalidStateTransition", "there is nothing to restore")
+            return
+        self.snapshot.set_result(None)
+        await self._restored.wait()
+        await http.answer(200, b"", [])
 
 
 def _header(request: h11.Request, name: bytes) -> str:
@@ -196,6 +322,11 @@ def _header(request: h11.Request, name: bytes) -> str:
 
 def _error_type(request: h11.Request) -> str:
     return _header(request, b"lambda-runtime-function-error-type") or "Runtime.UnknownReason"
+
+
+def _is_wrong(echo: str, invocation_id: str | None) -> bool:
+    """An echo of another invocation. None at all is taken: runtimes older than the header do not echo it."""
+    return bool(echo) and invocation_id is not None and echo != invocation_id
 
 
 def _outcome_of_trailers(request: h11.Request, trailers: Iterable[tuple[bytes, bytes]]) -> Outcome:
@@ -210,90 +341,3 @@ def _outcome_of_trailers(request: h11.Request, trailers: Iterable[tuple[bytes, b
     except ValueError:
         error = b""
     return Outcome(error_type, error)
-
-
-class _TruncatedError(Exception):
-    """The request body ended before its end, or is not HTTP."""
-
-
-class _Connection:
-    """One HTTP connection of the runtime: h11's state machine and the sockets around it.
-
-    asyncio sets TCP_NODELAY by itself.
-    """
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader = reader
-        self._writer = writer
-        self._h11 = h11.Connection(h11.SERVER, max_incomplete_event_size=HEADER_LIMIT)
-        self.trailers: Iterable[tuple[bytes, bytes]] = ()
-
-    async def request(self) -> h11.Request | None:
-        """The next request's head; None when the runtime has closed the connection."""
-        while True:
-            event = self._h11.next_event()
-            if isinstance(event, h11.Request):
-                self.trailers = ()
-                return event
-            if event is not h11.NEED_DATA:
-                return None
-            self._h11.receive_data(await self._reader.read(65536))
-
-    async def body(self) -> AsyncIterator[bytes]:
-        """Yields what each read brought, chunk framing removed; sets `trailers`. Raises _TruncatedError."""
-        if self._h11.they_are_waiting_for_100_continue:
-            self._writer.write(self._h11.send(h11.InformationalResponse(status_code=100, headers=[])) or b"")
-        try:
-            while True:
-                parts: list[bytes] = []
-                while (event := self._h11.next_event()) is not h11.NEED_DATA:
-                    if isinstance(event, h11.Data):
-                        parts.append(bytes(event.data))
-                        continue
-                    if parts:
-                        yield b"".join(parts)
-                    if isinstance(event, h11.EndOfMessage):
-                        self._take_trailers(event)
-                    return
-                if parts:
-                    yield b"".join(parts)
-                self._h11.receive_data(await self._reader.read(65536))
-        except (h11.RemoteProtocolError, ConnectionError) as error:
-            raise _TruncatedError from error
-
-    def _take_trailers(self, end: h11.EndOfMessage) -> None:
-        self.trailers = list(end.headers)
-        if sum(len(name) + len(value) + 4 for name, value in self.trailers) + 2 >= TRAILER_BLOCK_LIMIT:
-            raise _TruncatedError
-
-    async def whole_body(self) -> bytes:
-        return b"".join([data async for data in self.body()])
-
-    async def accept(self) -> None:
-        await self.answer(202, b'{"status":"OK"}\n', [(b"Content-Type", b"application/json")])
-
-    async def refuse(self, status: int, error_type: str, message: str) -> None:
-        body = json.dumps({"errorMessage": message, "errorType": error_type}).encode()
-        await self.answer(status, body, [(b"Content-Type", b"application/json")])
-
-    async def answer(self, status: int, body: bytes, headers: Headers) -> None:
-        head = h11.Response(status_code=status, headers=[*headers, (b"Content-Length", str(len(body)).encode())])
-        for event in (head, h11.Data(data=body), h11.EndOfMessage()):
-            self._writer.write(self._h11.send(event) or b"")
-        await self._writer.drain()
-
-    async def next_request(self) -> bool:
-        """Reads over the rest of a body that was refused. False: the connection cannot be used any more."""
-        left = REFUSED_BODY_LIMIT
-        if self._h11.their_state is h11.SEND_BODY:
-            try:
-                async for data in self.body():
-                    left -= len(data)
-                    if left < 0:
-                        return False
-            except _TruncatedError:
-                return False
-        if self._h11.states != {h11.CLIENT: h11.DONE, h11.SERVER: h11.DONE}:
-            return False
-        self._h11.start_next_cycle()
-        return True

@@ -10,6 +10,7 @@ import logging
 import tempfile
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -21,6 +22,7 @@ from local.function import Function
 from local.function_url import FunctionURL
 from local.invocation import InitError
 from local.reload import restart_on_change
+from local.runtime_api import STREAMED_LIMIT
 
 logger = logging.getLogger(__name__)
 
@@ -47,14 +49,15 @@ class LocalStack:
     model             "demo", "smollm2" or None; a model is started only if `env` does not name OPENAI_BASE_URL
     token             the bearer token that is asked for; None: nobody is asked
     env               more variables for the function; they win over those the stack sets
-    handler, task_root, command, timeout (s), memory (MB)
+    handler, task_root, command, timeout (s), memory (MB), init_timeout (s), streamed_limit (bytes), max_concurrency,
+    snap_start, freeze, invocation_ids
                       the function's configuration; see `local.environment.Configuration`
     max_environments  the concurrency limit: one more request at once gets 429
     cors              of the function URL; None: the app's own business
     reload            restart the environments when a file under `task_root` or layers/ changes
 
-    `url` has no trailing slash; `function` gives `restart()` and `environments`; `table_url` and `model_url` are
-    None where nothing was started.
+    `url` has no trailing slash; `function` gives `invoke()`, `restart()` and `environments`; `table_url` and
+    `model_url` are None where nothing was started.
     """
 
     def __init__(
@@ -71,6 +74,12 @@ class LocalStack:
         command: Sequence[str] = STREAMING_RUNTIME,
         timeout: float = 900,
         memory: int = 512,
+        init_timeout: float = 10,
+        streamed_limit: int = STREAMED_LIMIT,
+        max_concurrency: int | None = None,
+        snap_start: bool = False,
+        freeze: bool = False,
+        invocation_ids: bool = False,
         max_environments: int = 10,
         cors: Cors | None = Cors(),  # noqa: B008 - immutable
         reload: bool = False,
@@ -81,11 +90,21 @@ class LocalStack:
         self._model = model
         self._token = token
         self._env = dict(env or {})
-        self._handler = handler
-        self._task_root = task_root.resolve()
-        self._command = tuple(command)
-        self._timeout = timeout
-        self._memory = memory
+        # Without variables: those are known when table and model have started.
+        self._configuration = Configuration(
+            handler=handler,
+            task_root=task_root.resolve(),
+            command=tuple(command),
+            layers=LAYERS,
+            timeout=timeout,
+            memory=memory,
+            init_timeout=init_timeout,
+            streamed_limit=streamed_limit,
+            max_concurrency=max_concurrency,
+            snap_start=snap_start,
+            freeze=freeze,
+            invocation_ids=invocation_ids,
+        )
         self._max_environments = max_environments
         self._cors = cors
         self._reload = reload
@@ -119,7 +138,8 @@ class LocalStack:
         self._running.push_async_callback(self._stop)
         await self._start_children(folder.resolve() / f"threads-{port}.jsonl")
 
-        self.function = Function(self._configuration(), max_environments=self._max_environments)
+        configuration = replace(self._configuration, env=self._variables() | self._env)
+        self.function = Function(configuration, max_environments=self._max_environments)
         # A reply that is cut is logged where it is known why; uvicorn would complain about each again.
         front = LoopbackServer(FunctionURL(self.function, self._cors), listener, log_level="critical")
         await front.start()
@@ -131,7 +151,7 @@ class LocalStack:
                 raise
             logger.info("Waiting for a change of the code")
         if self._reload:
-            folders = {self._task_root, ROOT / "layers"}
+            folders = {configuration.task_root, ROOT / "layers"}
             watcher = asyncio.create_task(restart_on_change(self.function, sorted(folders)))
             self._running.callback(watcher.cancel)
             # Lets it set its watches: a change made from now on counts.
@@ -171,7 +191,7 @@ class LocalStack:
         self._running.callback(watcher.cancel)
         return child
 
-    def _configuration(self) -> Configuration:
+    def _variables(self) -> dict[str, str | None]:
         variables: dict[str, str | None] = {"INSPECTOR": "on", "ACCESS": "none", "ACCESS_TOKEN": None}
         if self._token:
             variables |= {"ACCESS": "token", "ACCESS_TOKEN": self._token}
@@ -191,15 +211,7 @@ class LocalStack:
                 "OPENAI_API_KEY": "local",
                 "OPENAI_MODEL": self._model,
             }
-        return Configuration(
-            handler=self._handler,
-            task_root=self._task_root,
-            command=self._command,
-            layers=LAYERS,
-            timeout=self._timeout,
-            memory=self._memory,
-            env=variables | self._env,
-        )
+        return variables
 
 
 async def _report_end(child: Child, name: str) -> None:

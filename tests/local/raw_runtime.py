@@ -73,16 +73,36 @@ class Http:
 
 
 async def run() -> None:
-    http = await Http.connect(os.environ["AWS_LAMBDA_RUNTIME_API"])
-    if os.environ["_HANDLER"] == "init.error":
-        error = {"errorType": "Runtime.HandlerNotFound", "errorMessage": "no handler there"}
-        body = json.dumps(error).encode()
-        kind = "Lambda-Runtime-Function-Error-Type: Runtime.HandlerNotFound"
-        http.send("POST /2018-06-01/runtime/init/error HTTP/1.1", f"Content-Length: {len(body)}", kind, body=body)
-        await http.answer()
-        sys.exit(1)
-    if os.environ["_HANDLER"] == "init.exit":
+    handler = os.environ["_HANDLER"]
+    if handler == "init.exit":
         sys.exit(7)
+    if handler == "init.error":
+        await fail(await connect(), "init/error", "Runtime.HandlerNotFound", "no handler there")
+    if handler == "snap.before":
+        await fail(await connect(), "init/error", "Runtime.BeforeSnapshotError", "no snapshot")
+    if handler.startswith("snap."):
+        http = await connect()
+        http.send("GET /2018-06-01/runtime/restore/next HTTP/1.1")
+        await http.answer()
+        if handler == "snap.after":
+            await fail(http, "restore/error", "Runtime.AfterRestoreError", "no restore")
+    await asyncio.gather(*(poll() for _ in range(int(os.environ.get("AWS_LAMBDA_MAX_CONCURRENCY", 1)))))
+
+
+async def connect() -> Http:
+    return await Http.connect(os.environ["AWS_LAMBDA_RUNTIME_API"])
+
+
+async def fail(http: Http, path: str, error_type: str, message: str) -> None:
+    body = json.dumps({"errorType": error_type, "errorMessage": message}).encode()
+    kind = f"Lambda-Runtime-Function-Error-Type: {error_type}"
+    http.send(f"POST /2018-06-01/runtime/{path} HTTP/1.1", f"Content-Length: {len(body)}", kind, body=body)
+    await http.answer()
+    sys.exit(1)
+
+
+async def poll() -> None:
+    http = await connect()
     while True:
         request_id, raw = await http.next()
         event = json.loads(raw)
@@ -149,6 +169,42 @@ async def touch(http: Http, request_id: str, path: str) -> None:
     open(path, "w").close()
 
 
+async def status_of_refusal(http: Http, request_id: str, path: str) -> None:
+    """Writes the status of the next answer into a file."""
+    status, _, _ = await http.answer()
+    with open(path, "w") as file:
+        file.write(str(status))
+
+
+async def status_of_answer(http: Http, request_id: str, path: str) -> None:
+    http.respond(request_id)
+    await status_of_refusal(http, request_id, path)
+
+
+async def reconnect(http: Http, request_id: str, value: object) -> None:
+    http.writer.close()
+    fresh = await connect()
+    http.reader, http.writer = fresh.reader, fresh.writer
+
+
+async def tick(http: Http, request_id: str, path: str) -> None:
+    """Leaves a task behind that writes a byte each millisecond."""
+
+    async def ticking() -> None:
+        while True:
+            with open(path, "ab") as file:
+                file.write(b".")
+            await asyncio.sleep(0.001)
+
+    background.add(asyncio.create_task(ticking()))
+
+
+async def wait_for_growth(http: Http, request_id: str, file_and_size: list) -> None:
+    path, size = file_and_size
+    while os.path.getsize(path) <= size:
+        await asyncio.sleep(0.001)
+
+
 async def leave(http: Http, request_id: str, code: int) -> None:
     await http.writer.drain()
     os._exit(code)
@@ -157,6 +213,8 @@ async def leave(http: Http, request_id: str, code: int) -> None:
 async def hang(http: Http, request_id: str, value: object) -> None:
     await asyncio.Event().wait()
 
+
+background: set[asyncio.Task[None]] = set()
 
 # An event's body is a JSON list of steps such as {"chunk": "text"}; without a body the event itself is echoed.
 SCRIPT = {
@@ -171,6 +229,11 @@ SCRIPT = {
     "error": error,
     "wait_for_file": wait_for_file,
     "touch": touch,
+    "status_of_refusal": status_of_refusal,
+    "status_of_answer": status_of_answer,
+    "reconnect": reconnect,
+    "tick": tick,
+    "wait_for_growth": wait_for_growth,
     "exit": leave,
     "hang": hang,
 }

@@ -20,9 +20,13 @@ RAW = (sys.executable, str(HERE / "raw_runtime.py"))
 
 
 @asynccontextmanager
-async def function(handler="app.handler", timeout=30.0, env=None, command=RAW, **options) -> AsyncIterator[Function]:
+async def function(
+    handler="app.handler", timeout=30.0, env=None, command=RAW, max_environments=10, idle_after=300.0, **options
+) -> AsyncIterator[Function]:
     function = Function(
-        Configuration(handler=handler, task_root=HERE, command=command, timeout=timeout, env=env or {}), **options
+        Configuration(handler=handler, task_root=HERE, command=command, timeout=timeout, env=env or {}, **options),
+        max_environments=max_environments,
+        idle_after=idle_after,
     )
     try:
         await function.start()

@@ -7,46 +7,26 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from local.invocation import InitError, Invocation
+from local.invocation import InitError
 from local.runtime_api import RuntimeAPI
+from tests.local.exchange import ARN, connected, content, invocation, invoked, serving
 from tests.local.raw_runtime import NEXT, Http
 
 pytestmark = pytest.mark.anyio
 
-ARN = "arn:aws:lambda:us-east-1:012345678912:function:agent"
 NODE_PRELUDE = b'{"statusCode":200,"headers":{"Content-Type":"text/event-stream","X-Custom":"a"}}'
 
 
 @pytest.fixture
 async def api() -> AsyncIterator[RuntimeAPI]:
-    api = RuntimeAPI()
-    await api.start()
-    yield api
-    await api.close()
+    async with serving() as api:
+        yield api
 
 
 @pytest.fixture
 async def http(api: RuntimeAPI) -> AsyncIterator[Http]:
-    http = await Http.connect(api.address)
-    yield http
-    http.writer.close()
-
-
-def invocation(request_id: str = "r1", event: bytes = b'{"n":1}') -> Invocation:
-    return Invocation(event, deadline_ms=1_700_000_000_000, function_arn=ARN, request_id=request_id)
-
-
-async def invoked(api, http, request_id="r1"):
-    """A runtime that has just been given an invocation."""
-    asking = asyncio.create_task(http.next())
-    await api.polled()
-    reply = api.invoke(invocation(request_id))
-    await asking
-    return reply
-
-
-async def content(reply) -> bytes:
-    return b"".join([piece async for piece in reply])
+    async with connected(api) as http:
+        yield http
 
 
 async def test_next_waits_for_an_invocation_and_carries_its_headers(api, http):
