@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from bench.client import Exchange, exchange
+from bench.client import Exchange
 from bench.programs.model import script
 
 CONTENT = b'data: {"type":"TEXT_MESSAGE_CONTENT"'
@@ -27,12 +28,16 @@ class Answer:
     content: list[tuple[int, str]]
 
 
-def ask(url: str, thread: str, tokens: int, pause: float | None = None, history: int = 0) -> Answer:
+Post = Callable[[bytes], Exchange]
+"""Sends the body of a request to a subject, and brings its answer."""
+
+
+def ask(post: Post, thread: str, tokens: int, pause: float | None = None, history: int = 0) -> Answer:
     """One run, in which the model sends `tokens` tokens (see `model.script`).
 
     `history` is the number of messages that the request carries before the new one. Raises WrongAnswer.
     """
-    return _read(exchange("POST", url, run_input(thread, script(tokens, pause), history)), tokens)
+    return _read(post(run_input(thread, script(tokens, pause), history)), tokens)
 
 
 def run_input(thread: str, text: str, history: int = 0) -> bytes:

@@ -19,5 +19,5 @@ class Plan:
     pause: float = 5.0
 
 
-FULL = Plan(repetitions=5, content_events=20_000, paced_tokens=400, histories=(0, 100, 1_000, 5_000))
+FULL = Plan(repetitions=5, content_events=20_000, paced_tokens=300, histories=(0, 100, 1_000, 5_000))
 QUICK = Plan(repetitions=1, content_events=2_000, paced_tokens=100, histories=(0, 100))

@@ -1,4 +1,4 @@
-"""Who takes part in a measurement, and how they are started: three subjects, one model, one table."""
+"""Who takes part in a measurement, and how they are started: four subjects, one model, one table."""
 
 from __future__ import annotations
 
@@ -8,13 +8,17 @@ import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
-from bench.answer import Answer, ask
+from bench.answer import Answer, Post, ask
+from bench.bare_lambda import BareLambda
+from bench.client import exchange
 from bench.process import child_running
 from local.child import Child, start_child
 from local.stack import TABLE_NAME
 
 LAMBDA = "local Lambda"
+RUNTIME = "our runtime"
 UVICORN = "uvicorn"
 FLOOR = "floor"
 
@@ -27,12 +31,12 @@ class Subject:
     """A server that is measured. `pid` is the process whose CPU and memory count."""
 
     name: str
-    url: str
+    post: Post
     pid: Callable[[], int]
 
     async def ask(self, tokens: int, pause: float | None = None, history: int = 0, thread: str | None = None) -> Answer:
         """A run, on a new thread unless one is named; see `answer.ask`."""
-        return await asyncio.to_thread(ask, self.url, thread or new_thread(), tokens, pause, history)
+        return await asyncio.to_thread(ask, self.post, thread or new_thread(), tokens, pause, history)
 
 
 _threads = itertools.count(1)
@@ -56,7 +60,7 @@ class Stage:
         """The local Lambda without an environment: the first request starts one."""
         child = await start_child(["-m", "bench.programs.local_lambda"], self.settings)
         try:
-            yield Subject(LAMBDA, child.url, lambda: child_running(child.process.pid, "bootstrap.py"))
+            yield Subject(LAMBDA, _http(child), lambda: child_running(child.process.pid, "bootstrap.py"))
         finally:
             await child.stop()
 
@@ -64,9 +68,21 @@ class Stage:
     async def _program(self, name: str, module: str) -> AsyncIterator[Subject]:
         child = await start_child(["-m", module], self.settings)
         try:
-            yield Subject(name, child.url, lambda: child.process.pid)
+            yield Subject(name, _http(child), lambda: child.process.pid)
         finally:
             await child.stop()
+
+    @asynccontextmanager
+    async def _bare_lambda(self) -> AsyncIterator[Subject]:
+        bare = await asyncio.to_thread(BareLambda, self.settings)
+        try:
+            yield Subject(RUNTIME, bare.exchange, lambda: bare.pid)
+        finally:
+            bare.close()
+
+
+def _http(child: Child) -> Post:
+    return partial(exchange, "POST", child.url)
 
 
 @asynccontextmanager
@@ -83,6 +99,7 @@ async def set_up() -> AsyncIterator[Stage]:
         stage = Stage(_settings(model.url, table.url), table.url)
         for subject in (
             stage.cold_lambda(),
+            stage._bare_lambda(),
             stage._program(UVICORN, "bench.programs.under_uvicorn"),
             stage._program(FLOOR, "bench.programs.floor"),
         ):

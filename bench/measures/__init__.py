@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from bench.measures import cold_start, history, latency, throughput
 from bench.plan import Plan
 from bench.row import Row
-from bench.stage import FLOOR, LAMBDA, UVICORN, Stage
+from bench.stage import FLOOR, LAMBDA, RUNTIME, UVICORN, Stage
 
 Measure = Callable[[Stage, Plan], Awaitable[list[Row]]]
 
@@ -26,10 +26,10 @@ class Section:
 SECTIONS = (
     Section(
         "Streaming",
-        (LAMBDA, UVICORN, FLOOR),
+        (LAMBDA, RUNTIME, UVICORN, FLOOR),
         # In this order: peak memory is read with the throughput, before requests with many messages raise it.
         (throughput.measure, latency.measure, cold_start.measure),
-        ratios=((LAMBDA, FLOOR), (UVICORN, FLOOR)),
+        ratios=((RUNTIME, FLOOR), (UVICORN, FLOOR)),
     ),
     Section("Until the model is asked, ms", history.COLUMNS, (history.measure,)),
 )

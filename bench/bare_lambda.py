@@ -1,0 +1,102 @@
+"""Lambda's side of one environment, as thin as the client: what is measured through it is our runtime alone.
+
+Hands out an invocation, reads the streamed reply from the runtime's own socket, and does nothing else. The Runtime API
+with all its rules is `local/runtime_api.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import time
+from collections.abc import Mapping
+
+import h11
+
+from bench.client import TIMEOUT, Exchange
+from local.child import listen
+from local.environment import Configuration
+from local.event import event_of
+from local.stack import AGENT, LAYERS
+
+CHUNKED_END = b"0\r\n\r\n"
+PRELUDE_END = b"\0" * 8
+REQUEST = {
+    "method": "POST",
+    "path": "/",
+    "raw_path": b"/",
+    "query_string": b"",
+    "http_version": "1.1",
+    "headers": [(b"content-type", b"application/json")],
+}
+
+
+class BareLambda:
+    """One environment with the agent, started at once. Takes invocations as the client takes requests."""
+
+    def __init__(self, settings: Mapping[str, str]) -> None:
+        configuration = Configuration(handler="app.handler", task_root=AGENT, layers=LAYERS, env=settings)
+        with listen() as listener:
+            listener.settimeout(TIMEOUT)
+            address = f"127.0.0.1:{listener.getsockname()[1]}"
+            self._process = subprocess.Popen(
+                configuration.command, cwd=AGENT, env=configuration.variables(address), start_new_session=True
+            )
+            self._connection, _ = listener.accept()
+        self._connection.settimeout(TIMEOUT)
+        self._connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._invocations = 0
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def close(self) -> None:
+        self._connection.close()
+        self._process.kill()
+        self._process.wait()
+
+    def exchange(self, content: bytes) -> Exchange:
+        """One invocation with `content` as the body of its request. Raises OSError when the runtime is gone."""
+        self._invocations += 1
+        event = json.dumps(event_of(REQUEST, content, url_id="bench", region="us-east-1", request_id="bench")).encode()
+        head = (
+            f"HTTP/1.1 200 OK\r\nLambda-Runtime-Aws-Request-Id: {self._invocations}\r\n"
+            f"Lambda-Runtime-Deadline-Ms: {int((time.time() + TIMEOUT) * 1000)}\r\n"
+            f"Lambda-Runtime-Invoked-Function-Arn: bench\r\nContent-Length: {len(event)}\r\n\r\n"
+        )
+        self._read_until(b"\r\n\r\n")  # GET /next
+        sent = time.monotonic_ns()
+        self._connection.sendall(head.encode() + event)
+        reads = self._read_until(CHUNKED_END)
+        self._connection.sendall(b"HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n")
+        return _without_framing(sent, reads)
+
+    def _read_until(self, end: bytes) -> list[tuple[int, bytes]]:
+        reads: list[tuple[int, bytes]] = []
+        tail = b""
+        while not tail.endswith(end):
+            piece = self._connection.recv(256 * 1024)
+            if not piece:
+                raise ConnectionResetError("the runtime closed its connection")
+            reads.append((time.monotonic_ns(), piece))
+            tail = tail[-len(end) :] + piece
+        return reads
+
+
+def _without_framing(sent: int, reads: list[tuple[int, bytes]]) -> Exchange:
+    """The reply as a client would see it: its chunks joined again, and its prelude made a status."""
+    http = h11.Connection(h11.SERVER)
+    prelude: bytes | None = None
+    body: list[tuple[int, bytes]] = []
+    for arrival, piece in reads:
+        http.receive_data(piece)
+        while (event := http.next_event()) not in (h11.NEED_DATA, h11.PAUSED):
+            if not isinstance(event, h11.Data):
+                continue
+            if prelude is None:
+                prelude, _, _ = bytes(event.data).partition(PRELUDE_END)  # a chunk of its own
+            else:
+                body.append((arrival, bytes(event.data)))
+    return Exchange(sent, json.loads(prelude or b"{}").get("statusCode", 0), body)
