@@ -41,7 +41,11 @@ class BareLambda:
             listener.settimeout(TIMEOUT)
             address = f"127.0.0.1:{listener.getsockname()[1]}"
             self._process = subprocess.Popen(
-                configuration.command, cwd=AGENT, env=configuration.variables(address), start_new_session=True
+                configuration.command,
+                cwd=AGENT,
+                env=configuration.variables(address),
+                stdout=2,  # its log; ours is for the tables
+                start_new_session=True,
             )
             self._connection, _ = listener.accept()
         self._connection.settimeout(TIMEOUT)
@@ -53,9 +57,9 @@ class BareLambda:
         return self._process.pid
 
     def close(self) -> None:
-        self._connection.close()
         self._process.kill()
         self._process.wait()
+        self._connection.close()
 
     def exchange(self, content: bytes) -> Exchange:
         """One invocation with `content` as the body of its request. Raises OSError when the runtime is gone."""
