@@ -27,6 +27,11 @@ class Answer:
     """Arrival of RUN_STARTED."""
     content: list[tuple[int, str]]
 
+    @property
+    def asked(self) -> int:
+        """When the model had read its request: its first token says so."""
+        return int(self.content[0][1])
+
 
 Post = Callable[[bytes], Exchange]
 """Sends the body of a request to a subject, and brings its answer."""

@@ -45,14 +45,12 @@ async def measure(stage: Stage, plan: Plan) -> list[Row]:
 async def _until_asked(stage: Stage, subject: Subject, thread: str, history: int) -> tuple[float, float]:
     """Milliseconds from the request until the model has read its own, and for how many of them the table worked."""
     await _calls(stage)
-    answer = await subject.ask(tokens=1, pause=0, history=history, thread=thread)
-    # The only token is the time at which the model had read its request.
-    asked = int(answer.content[0][1])
-    return (asked - answer.sent) / 1e6, _table_time(await _calls(stage), answer, asked)
+    answer = await subject.ask(tokens=1, history=history, thread=thread)
+    return (answer.asked - answer.sent) / 1e6, _table_time(await _calls(stage), answer)
 
 
-def _table_time(calls: list[tuple[int, int]], answer: Answer, asked: int) -> float:
-    return sum(ended - began for began, ended in calls if answer.sent < began and ended < asked) / 1e6
+def _table_time(calls: list[tuple[int, int]], answer: Answer) -> float:
+    return sum(ended - began for began, ended in calls if answer.sent < began and ended < answer.asked) / 1e6
 
 
 async def _calls(stage: Stage) -> list[tuple[int, int]]:

@@ -23,7 +23,8 @@ async def measure(stage: Stage, plan: Plan) -> list[Row]:
     for _ in range(plan.repetitions):
         for subject in stage.subjects:
             answer, cpu = await _with_cpu(subject, plan.content_events)
-            seconds = (answer.content[-1][0] - answer.content[0][0]) / 1e9
+            # From the model's first byte to the client's last.
+            seconds = (answer.content[-1][0] - answer.asked) / 1e9
             rates[subject.name].append(plan.content_events / seconds)
             costs[subject.name].append(cpu / plan.content_events * 1000)
             _, one = await _with_cpu(subject, 1)

@@ -11,7 +11,6 @@ import re
 import socketserver
 import threading
 import time
-from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -36,9 +35,9 @@ _SCRIPT = re.compile(rb"Send (?P<count>\d+) tokens (at once|every (?P<pause>[\d.
 def script(tokens: int, pause: float | None = None) -> str:
     """The message that makes the model send `tokens` tokens.
 
-    Without `pause` it sends them as fast as they are taken. With one it waits that many milliseconds after each, and
-    each token is the time at which it is sent, as nanoseconds of CLOCK_MONOTONIC, which all processes of a Linux
-    machine share. The first is sent when the request has been read.
+    Without `pause` it sends them as fast as they are taken; with one it waits that many milliseconds between two. The
+    first token, and with `pause` each one, is the time at which it is sent, as nanoseconds of CLOCK_MONOTONIC, which
+    all processes of a Linux machine share. The first is sent when the request has been read.
     """
     return f"Send {tokens} tokens at once" if pause is None else f"Send {tokens} tokens every {pause:g} ms"
 
@@ -80,24 +79,23 @@ class Connection(socketserver.StreamRequestHandler):
         # Its last message, wherever the client puts its messages.
         *_, wanted = _SCRIPT.finditer(request)
         count, pause = int(wanted["count"]), wanted["pause"]
-        if pause is None:
-            self.wfile.write(_HEAD + _full_blast(count))
-            return
         self.wfile.write(_HEAD + _frame({"role": "assistant", "content": ""}))
-        for text in _stamps(count, float(pause) / 1000):
-            self.wfile.write(_frame({"content": text}))
-        self.wfile.write(_end(count))
+        self._stamp()
+        if pause is None:
+            self.wfile.write(_rest_at_once(count))
+        else:
+            for _ in range(count - 1):
+                time.sleep(float(pause) / 1000)
+                self._stamp()
+            self.wfile.write(_end(count))
 
-
-def _stamps(count: int, pause: float) -> Iterator[str]:
-    for _ in range(count):
-        yield str(time.monotonic_ns())
-        time.sleep(pause)
+    def _stamp(self) -> None:
+        self.wfile.write(_frame({"content": str(time.monotonic_ns())}))
 
 
 @cache
-def _full_blast(count: int) -> bytes:
-    return _frame({"role": "assistant", "content": ""}) + _frame({"content": TOKEN}) * count + _end(count)
+def _rest_at_once(count: int) -> bytes:
+    return _frame({"content": TOKEN}) * (count - 1) + _end(count)
 
 
 def _end(count: int) -> bytes:
