@@ -71,10 +71,16 @@ async def invoke_with(emulator: Emulator, event: bytes, headers: dict[str, str] 
     # Without it the client would make a form of it, and the emulator hands the type on.
     headers = {"Content-Type": "application/json", **(headers or {})}
     async with (
-        aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(20)) as session,
-        session.post(emulator.url, data=event, headers=headers) as reply,
+        asyncio.timeout(20),
+        aiohttp.ClientSession() as session,
     ):
-        return Answer(reply.status, reply.headers, await reply.read())
+        while True:
+            async with session.post(emulator.url, data=event, headers=headers) as reply:
+                answer = Answer(reply.status, reply.headers, await reply.read())
+            # The runtime has answered, but does not ask for more yet: the invocation was not given to it.
+            if answer.headers.get("error-type") != "Runtime.Unavailable":
+                return answer
+            await asyncio.sleep(0.01)
 
 
 # In a mount namespace of its own the emulator finds Lambda's folders. It runs the function as another user, who
