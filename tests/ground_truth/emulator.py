@@ -7,6 +7,7 @@ Managed Instances.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib.util
 import os
 import platform
@@ -159,6 +160,15 @@ class ManagedInstances(Emulator):
             self.url = f"http://127.0.0.1:{invocations}/2015-03-31/functions/function/invocations"
             yield
         finally:
-            if process.returncode is None:
-                os.killpg(process.pid, signal.SIGTERM)
-            await process.wait()
+            await _end(process)
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """In this mode the emulator waits for the invocations that it has; a test that failed may have left one."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGTERM)
+    try:
+        await asyncio.wait_for(process.wait(), 3)
+    except TimeoutError:
+        os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()
