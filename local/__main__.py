@@ -12,6 +12,7 @@ from pathlib import Path
 
 from local.child import ChildFailed
 from local.cors import Cors
+from local.function_url import SOURCES
 from local.invocation import InitError
 from local.stack import AGENT, MODELS, LocalStack
 
@@ -77,6 +78,9 @@ def _parser() -> argparse.ArgumentParser:
         help="origin that a browser may call from, such as http://localhost:5173; may be repeated (CORS_ORIGIN, *)",
         metavar="ORIGIN",
     )
+    parser.add_argument(
+        "--source", choices=SOURCES, default="function-url", help="whose events the function gets (function-url)"
+    )
     parser.add_argument("--no-reload", action="store_true", help="leave the environments alone when code changes")
     parser.add_argument("--task-root", type=Path, default=AGENT, help="folder of the code", metavar="DIR")
     parser.add_argument("--handler", default="app.handler", help="module.name in it (app.handler)")
@@ -132,6 +136,7 @@ async def _serve(options: argparse.Namespace) -> None:
         snap_start=options.snap_start,
         freeze=options.freeze,
         cors=Cors(allow_origins=origins),
+        source=options.source,
         reload=not options.no_reload,
     ) as stack:
         if options.task_root == AGENT:

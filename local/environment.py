@@ -148,6 +148,11 @@ class Environment:
         return self._exited is not None and not self._exited.done()
 
     @property
+    def pid(self) -> int | None:
+        """Of its runtime process, once that is started."""
+        return self._process.pid if self._process else None
+
+    @property
     def busy(self) -> bool:
         return bool(self._running or self._claims)
 

@@ -48,6 +48,11 @@ class Function:
         """How many environments there are, starting ones included."""
         return len(self._environments)
 
+    @property
+    def pids(self) -> set[int]:
+        """The runtime processes of the environments that are initialised."""
+        return {one.pid for one in self._ready if one.pid}
+
     async def start(self) -> None:
         """Starts the first environment, so that an error of INIT shows now. Raises InitError."""
         self._keep(asyncio.create_task(self._scale_in()))

@@ -12,11 +12,12 @@ import re
 import time
 import uuid
 from base64 import b64decode
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, MutableMapping
 from typing import Any
 
 from local.cors import Cors
-from local.event import HOP_BY_HOP, event_of
+from local.event import HOP_BY_HOP, event_of, http_api_event
+from local.event_v1 import alb_event, rest_event
 from local.function import Function, TooManyRequestsError
 from local.invocation import INTEGRATION_RESPONSE, Headers, InitError, Reply
 
@@ -28,6 +29,9 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 # https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html; the event counts, not the body alone.
 REQUEST_LIMIT = 6_291_456
+
+# The event that a request becomes, by what stands in front of the function.
+SOURCES = {"function-url": event_of, "http-api": http_api_event, "rest": rest_event, "alb": alb_event}
 
 DELIMITER = b"\0" * 8
 # Far more than API Gateway's 16 KB: a stream that has no prelude at all should not be collected for ever.
@@ -43,11 +47,15 @@ class FunctionURL:
     """ASGI app that invokes `function` for every request but CORS preflights.
 
     A client that leaves does not stop the function: as on AWS its reply is read to the end.
+
+    With another `source` (see SOURCES) the events are those of an API Gateway or of a load balancer, and their replies
+    are understood; limits and errors stay a function URL's.
     """
 
-    def __init__(self, function: Function, cors: Cors | None = None) -> None:
+    def __init__(self, function: Function, cors: Cors | None = None, source: str = "function-url") -> None:
         self.function = function
         self.cors = cors
+        self.event_of = SOURCES[source]
         self.url_id = uuid.uuid4().hex
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -108,7 +116,7 @@ class FunctionURL:
         if size > REQUEST_LIMIT:
             return None
         region = self.function.configuration.region
-        event = event_of(scope, b"".join(parts), url_id=self.url_id, region=region, request_id=request_id)
+        event = self.event_of(scope, b"".join(parts), url_id=self.url_id, region=region, request_id=request_id)
         payload = json.dumps(event, ensure_ascii=False).encode()
         return payload if len(payload) <= REQUEST_LIMIT else None
 
@@ -142,7 +150,7 @@ async def _pass_on(reply: Reply, answer: _Answer) -> None:
     else:
         if not first:
             _check(reply)
-        status, headers = 200, _headers({"content-type": reply.content_type or "application/octet-stream"})
+        status, headers = 200, _headers([("content-type", reply.content_type or "application/octet-stream")])
     await answer.start(status, headers)
     if first:
         await answer.send_body(first)
@@ -186,7 +194,7 @@ def _buffered_response(reply: bytes) -> tuple[int, Headers, bytes]:
     except ValueError:
         raise _BadReplyError(f"the reply is not JSON: {reply[:200]!r}") from None
     if not isinstance(value, dict) or "statusCode" not in value:
-        return 200, _headers({"content-type": "application/json"}), reply
+        return 200, _headers([("content-type", "application/json")]), reply
     status, headers = _status_and_headers({"headers": {}} | value)
     if not any(name.lower() == b"content-type" for name, _ in headers):
         headers.append((b"content-type", b"application/json"))
@@ -202,21 +210,27 @@ def _buffered_response(reply: bytes) -> tuple[int, Headers, bytes]:
 def _status_and_headers(response: Mapping[str, Any]) -> tuple[int, Headers]:
     status = response.get("statusCode", 200)
     headers = response.get("headers") or {}
+    # Of payload 1.0; counts more than a header of the same name in `headers`.
+    multi_value = response.get("multiValueHeaders") or {}
     cookies = response.get("cookies") or []
     if not isinstance(status, int) or not 200 <= status <= 599:
         raise _BadReplyError(f"{status!r} is not a status code")
-    if not isinstance(headers, dict) or not isinstance(cookies, list):
+    if not isinstance(headers, dict) or not isinstance(multi_value, dict) or not isinstance(cookies, list):
         raise _BadReplyError("headers have to be an object, and cookies a list")
-    return status, _headers(headers) + [(b"set-cookie", _header_value(cookie)) for cookie in cookies]
+    again = {name.lower() for name in multi_value}
+    single = [(name, value) for name, value in headers.items() if name.lower() not in again]
+    multiple = [(name, value) for name, values in multi_value.items() for value in values]
+    return status, _headers([*single, *multiple, *(("set-cookie", cookie) for cookie in cookies)])
 
 
-def _headers(named: Mapping[str, Any]) -> Headers:
-    for name in named:
+def _headers(named: Iterable[tuple[str, Any]]) -> Headers:
+    headers = []
+    for name, value in named:
         if not _HEADER_NAME.fullmatch(name):
             raise _BadReplyError(f"{name!r} is not the name of a header")
-    return [
-        (name.encode(), _header_value(value)) for name, value in named.items() if name.lower() not in _NOT_PASSED_ON
-    ]
+        if name.lower() not in _NOT_PASSED_ON:
+            headers.append((name.encode(), _header_value(value)))
+    return headers
 
 
 def _header_value(value: Any) -> bytes:

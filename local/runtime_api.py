@@ -135,9 +135,9 @@ class RuntimeAPI:
                 await self._error(http, request, request_id)
             case "POST", ["init", "error"]:
                 await self._init_error(http, request, allowed=not self._restored.is_set())
-            case "GET", ["restore", "next"]:
+            case "GET", ["restore", "next"] if self._snap_start:
                 await self._restore_next(http)
-            case "POST", ["restore", "error"]:
+            case "POST", ["restore", "error"] if self._snap_start:
                 await self._init_error(http, request, allowed=self._restored.is_set())
             case _:
                 await self._refuse(http, 404, "NotFound", f"no {method} {request.target.decode()} here")
@@ -308,7 +308,7 @@ class RuntimeAPI:
         await http.accept()
 
     async def _restore_next(self, http: Connection) -> None:
-        if not self._snap_start or self.snapshot.done() or self.initialized.done():
+        if self.snapshot.done() or self.initialized.done():
             await self._refuse(http, 403, "InvalidStateTransition", "there is nothing to restore")
             return
         self.snapshot.set_result(None)

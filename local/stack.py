@@ -54,6 +54,8 @@ class LocalStack:
                       the function's configuration; see `local.environment.Configuration`
     max_environments  the concurrency limit: one more request at once gets 429
     cors              of the function URL; None: the app's own business
+    source            whose events the function gets: "function-url", "http-api", "rest" or "alb"; the last three leave
+                      CORS to the app
     reload            restart the environments when a file under `task_root` or layers/ changes
 
     `url` has no trailing slash; `function` gives `invoke()`, `restart()` and `environments`; `table_url` and
@@ -82,6 +84,7 @@ class LocalStack:
         invocation_ids: bool = False,
         max_environments: int = 10,
         cors: Cors | None = Cors(),  # noqa: B008 - immutable
+        source: str = "function-url",
         reload: bool = False,
     ) -> None:
         self._port = port
@@ -106,7 +109,8 @@ class LocalStack:
             invocation_ids=invocation_ids,
         )
         self._max_environments = max_environments
-        self._cors = cors
+        self._cors = cors if source == "function-url" else None
+        self._source = source
         self._reload = reload
         self._running = AsyncExitStack()
         self._stops: list[Callable[[], Coroutine[Any, Any, None]]] = []
@@ -141,7 +145,7 @@ class LocalStack:
         configuration = replace(self._configuration, env=self._variables() | self._env)
         self.function = Function(configuration, max_environments=self._max_environments)
         # A reply that is cut is logged where it is known why; uvicorn would complain about each again.
-        front = LoopbackServer(FunctionURL(self.function, self._cors), listener, log_level="critical")
+        front = LoopbackServer(FunctionURL(self.function, self._cors, self._source), listener, log_level="critical")
         await front.start()
         self._stops += [self.function.stop, front.stop]
         try:

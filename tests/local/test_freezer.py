@@ -34,8 +34,8 @@ async def test_it_is_frozen_once_it_asks_for_more_and_thawed_by_the_next_event()
 
 async def test_it_is_frozen_after_init_too():
     async with function(freeze=True) as agent:
-        environment = next(iter(agent._environments))
-        await until(lambda: state(environment._process.pid) == "T")
+        [pid] = agent.pids
+        await until(lambda: state(pid) == "T")
 
 
 async def test_work_in_the_background_stands_still(tmp_path):
@@ -66,7 +66,7 @@ async def main():
     runtime = sys.executable, "tests/local/raw_runtime.py"
     environment = Environment(Configuration("app.handler", Path.cwd(), command=runtime, freeze=True))
     await environment.start()
-    print(environment._process.pid, flush=True)
+    print(environment.pid, flush=True)
     await asyncio.Event().wait()
 
 asyncio.run(main())

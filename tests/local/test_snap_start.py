@@ -75,10 +75,12 @@ async def test_errors_at_the_wrong_time_are_refused(api, http):
     assert (await http.answer())[0] == 403
 
 
-async def test_a_function_without_it_has_nothing_to_restore(http):
+async def test_a_function_without_it_has_no_such_paths():
     async with serving() as api, connected(api) as http:
         http.send(RESTORE_NEXT)
-        assert (await http.answer())[0] == 403
+        assert (await http.answer())[0] == 404
+        report(http, "restore/error", "Runtime.AfterRestoreError")
+        assert (await http.answer())[0] == 404
 
 
 @pytest.mark.parametrize("handler", ["app.handler", "snap.handler"])

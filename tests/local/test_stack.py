@@ -141,6 +141,18 @@ async def test_editing_a_file_brings_the_new_code(tmp_path):
                     assert (await response.text()).split()[0] == expected
 
 
+@pytest.mark.parametrize(
+    "options",
+    [["--snap-start", "--freeze"], ["--max-concurrency", "4"], ["--source", "rest"], ["--init-timeout", "60"]],
+)
+async def test_lambdas_other_modes_run_the_same_app(options):
+    async with terminal(*asgi(), *options) as shell, aiohttp.ClientSession() as http:
+        url = (await shell.line(r"http://127.0.0.1:\d+/"))[0]
+        for _ in range(2):
+            async with http.get(url + "count") as response:
+                assert await response.text() == "0\n1\n2\n"
+
+
 async def test_an_init_error_without_reload_ends_it_with_the_reason():
     async with terminal(*asgi(handler="asgi.nothing"), "--no-reload") as shell:
         assert await shell.process.wait() == 1
@@ -153,6 +165,8 @@ async def test_an_init_error_without_reload_ends_it_with_the_reason():
         ([], {"PORT": "http"}, "invalid int value: 'http'"),
         ([], {"MODEL": "gpt"}, "MODEL=gpt is not one of demo, smollm2"),
         (["--task-root", "nowhere"], {}, "--task-root nowhere is not a folder"),
+        (["--max-concurrency", "0"], {}, "--max-concurrency has to be 1 or more"),
+        (["--max-concurrency", "8", "--freeze"], {}, "which know neither --snap-start nor --freeze"),
     ],
 )
 async def test_a_wrong_option_is_one_sentence(arguments, env, sentence):
