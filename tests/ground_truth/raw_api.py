@@ -40,9 +40,13 @@ class Request:
 
 @dataclass(frozen=True)
 class Run:
-    """What a runtime sent, printed and wrote to its telemetry descriptor while it had the invocations."""
+    """What a runtime sent, printed and wrote to its telemetry descriptor while it had the invocations.
+
+    `requests` are those with something to say, `asked` the first lines of all.
+    """
 
     requests: list[Request]
+    asked: list[str]
     output: str
     telemetry: bytes
     exit_code: int
@@ -82,13 +86,16 @@ async def run(
     telemetry: bool = False,
 ) -> Run:
     """Runs a runtime until it has answered these invocations and asks for more, or ends by itself."""
-    to_give, requests = list(invocations), []
+    to_give, requests, asked = list(invocations), [], []
     all_answered = asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             async for request in _requests(reader):
-                if not request.line.startswith("GET"):
+                asked.append(request.line)
+                if "/restore/next" in request.line:
+                    writer.write(_head("200 OK", [("Content-Length", "0")]))
+                elif not request.line.startswith("GET"):
                     requests.append(request)
                     writer.write(_head("202 Accepted", [("Content-Length", "0")]))
                 elif to_give:
@@ -138,7 +145,7 @@ async def run(
             printed, _ = await output
             server.close()
         written = await frames.read()
-    return Run(requests, printed.decode(), written, process.returncode or 0)
+    return Run(requests, asked, printed.decode(), written, process.returncode or 0)
 
 
 @asynccontextmanager

@@ -114,6 +114,13 @@ async def test_the_same_words_about_a_failed_initialisation(log_format: str) -> 
     assert ours.exit_code == awss.exit_code == 1
 
 
+@pytest.mark.xfail(reason="AWS's loop warns of a version that is a preview")
+async def test_the_same_warning_of_a_preview() -> None:
+    awss, ours = await both({"AWS_EXECUTION_ENV": "AWS_Lambda_python3.15"}, telemetry=True)
+    assert "preview" in frames(awss.telemetry)[0][1]
+    assert frames(ours.telemetry) == frames(awss.telemetry)
+
+
 @pytest.mark.parametrize("log_format", ["Text", "JSON"])
 async def test_two_invocations_at_once_have_their_own_ids(log_format: str) -> None:
     env = {"AWS_LAMBDA_MAX_CONCURRENCY": "2", "AWS_LAMBDA_LOG_FORMAT": log_format}
