@@ -4,6 +4,7 @@ Executed by its path, because `/opt/python` is on the path of Lambda's own boots
 What it does to paths is what `/var/runtime/bootstrap.py` of the managed runtime does.
 """
 
+import gc
 import os
 import site
 import sys
@@ -24,6 +25,8 @@ def import_path(layer: str, task_root: str, runtime: str, path: list[str], pytho
 
 
 if __name__ == "__main__":
+    # What is imported stays; `runtime.run` turns the search for garbage on again when that is done.
+    gc.disable()
     layer = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     task_root = os.environ.get("LAMBDA_TASK_ROOT", os.getcwd())
     runtime_folder = os.environ.get("LAMBDA_RUNTIME_DIR", "/var/runtime")

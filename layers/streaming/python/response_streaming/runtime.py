@@ -7,6 +7,7 @@ One event loop lives as long as the environment. Error formats, context and hand
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import logging
 import os
@@ -45,6 +46,9 @@ def run() -> None:
             handler = _streaming(bootstrap._get_handler(os.environ["_HANDLER"]))
         except Exception as error:
             sys.exit(asyncio.run(reporter.init_failed(InitFailed(error))))
+        # It was off while modules were imported (`bootstrap.py`); what they left is not looked through again.
+        gc.freeze()
+        gc.enable()
         sys.exit(asyncio.run(Runtime(handler, reporter).run()))
 
 

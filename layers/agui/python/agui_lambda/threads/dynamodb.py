@@ -35,6 +35,8 @@ ITEM_LIMIT = 390_000
 """Bytes of one message; an item may have 409,600 with its keys and names."""
 BATCH = 25
 """Items that one BatchWriteItem takes."""
+AT_ONCE = 4
+"""Batches under way together when a client brings a long history."""
 
 
 class DynamoDBStore:
@@ -56,6 +58,8 @@ class DynamoDBStore:
             "TableName": self._table,
             "KeyConditionExpression": "pk = :pk",
             "ExpressionAttributeValues": {":pk": {"S": partition(key)}},
+            # Not the key, which would come again with every message.
+            "ProjectionExpression": "sk, previous, body, head, leased_until",
             "ConsistentRead": True,
         }
         items: list[dict[str, Any]] = []
@@ -75,8 +79,10 @@ class DynamoDBStore:
     async def write(self, key: ThreadKey, links: Sequence[Link]) -> None:
         pk = {"S": partition(key)}
         requests = [{"PutRequest": {"Item": {"pk": pk, **_item(link)}}} for link in links]
-        for start in range(0, len(requests), BATCH):
-            await self._write_batch(requests[start : start + BATCH])
+        # Several at once, as nothing of it is visible yet; not all, as a partition takes a thousand writes a second.
+        for start in range(0, len(requests), BATCH * AT_ONCE):
+            some = requests[start : start + BATCH * AT_ONCE]
+            await asyncio.gather(*(self._write_batch(some[at : at + BATCH]) for at in range(0, len(some), BATCH)))
 
     async def take(self, key: ThreadKey, loaded_head: str | None, head: str | None, lease: str, until: float) -> bool:
         now = time.time()
@@ -201,5 +207,7 @@ def _make_client() -> Any:
         read_timeout=5,
         max_pool_connections=50,
         retries={"mode": "standard", "total_max_attempts": 4},
+        # DynamoDB checks what it gets; to check it here as well is half the work of a large write.
+        parameter_validation=False,
     )
     return boto3.client("dynamodb", config=config)
