@@ -34,7 +34,7 @@ bench: $(TEST_READY)	## measure, and print the table of the README
 	$(PYTHON) -m bench
 
 clean:	## remove what the other targets made; threads in .local/ stay
-	rm -rf .venv .venv-sam .aws-sam tests/clients/node_modules .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv .venv-sam .aws-sam tests/*/node_modules .pytest_cache .mypy_cache .ruff_cache
 
 .venv/pyvenv.cfg:
 	@test -n "$(BASE_PYTHON)" || { echo "Python 3.11 or newer with venv was not found. Install it (on Debian: python3" \

@@ -74,7 +74,7 @@ async def test_an_error_has_the_same_path_and_document(awss: Run, ours: Run, req
 
 @pytest.mark.parametrize(
     "request_id",
-    [*IDS[:2], *(pytest.param(id, marks=pytest.mark.xfail(reason="the error is not unpacked")) for id in IDS[2:])],
+    IDS,
 )
 async def test_an_error_has_the_same_cause_for_x_ray(awss: Run, ours: Run, request_id: str) -> None:
     expected, reported = cause(awss.answer(request_id)), cause(ours.answer(request_id))
@@ -85,7 +85,6 @@ async def test_an_error_has_the_same_cause_for_x_ray(awss: Run, ours: Run, reque
     assert reported == expected
 
 
-@pytest.mark.xfail(reason="the frames of the runtime itself come first")
 async def test_a_trace_begins_in_the_function(awss: Run, ours: Run) -> None:
     for each in (awss, ours):
         assert "diary.py" in json.loads(each.answer("id-fails").body)["stackTrace"][0]

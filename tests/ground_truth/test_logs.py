@@ -105,7 +105,6 @@ async def test_at_debug_level_there_is_nothing_missing(log_format: str) -> None:
     assert more
 
 
-@pytest.mark.xfail(reason="AWS's loop warns first that a new version of the runtime may be the cause")
 @pytest.mark.parametrize("log_format", ["Text", "JSON"])
 async def test_the_same_words_about_a_failed_initialisation(log_format: str) -> None:
     awss, ours = await both({"AWS_LAMBDA_LOG_FORMAT": log_format}, telemetry=True, suffix="_that_is_not_there")
@@ -114,7 +113,6 @@ async def test_the_same_words_about_a_failed_initialisation(log_format: str) -> 
     assert ours.exit_code == awss.exit_code == 1
 
 
-@pytest.mark.xfail(reason="AWS's loop warns of a version that is a preview")
 async def test_the_same_warning_of_a_preview() -> None:
     awss, ours = await both({"AWS_EXECUTION_ENV": "AWS_Lambda_python3.15"}, telemetry=True)
     assert "preview" in frames(awss.telemetry)[0][1]

@@ -10,6 +10,7 @@ from agui_lambda.errors import MessageTooLarge, ThreadBusy, ThreadLost, ThreadUn
 from agui_lambda.threads import thread as threads
 from agui_lambda.threads.dynamodb import DynamoDBStore, partition
 from agui_lambda.threads.thread import Thread, ThreadKey
+from local.child import start_child
 from tests.agent_server import TABLE, assistant, moto_table, user
 
 pytestmark = pytest.mark.anyio
@@ -94,7 +95,14 @@ async def test_a_second_run_is_refused_while_the_first_goes_on(store):
     assert await turn(store, []) == ["1", "3"]
 
 
-async def test_of_many_runs_at_once_one_gets_the_thread(store):
+async def test_of_many_runs_at_once_one_gets_the_thread(monkeypatch, tmp_path):
+    """On the local table: moto itself lets several conditional updates through when threads race."""
+    table = await start_child(["-m", "local.table", "--table", TABLE, "--data", str(tmp_path / "threads.jsonl")])
+    monkeypatch.setenv("AWS_ENDPOINT_URL_DYNAMODB", table.url)
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "local")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    store = DynamoDBStore(TABLE)
     attempts = await asyncio.gather(
         *(Thread.take(store, KEY, [user(f"q{n}", f"{n}")]) for n in range(5)), return_exceptions=True
     )
@@ -106,6 +114,7 @@ async def test_of_many_runs_at_once_one_gets_the_thread(store):
     await winner.give_back([])
     assert await turn(store, []) == shown
     assert len(shown) == 1
+    await table.stop()
 
 
 async def test_a_run_that_lost_its_lease_cannot_publish(store, monkeypatch):

@@ -63,6 +63,8 @@ async def test_the_request_is_all_there():
     assert seen["headers"]["x-custom"] == "v"
     assert seen["headers"]["cookie"] == "c=1"
     assert 0 < seen["remaining"] <= 900_000
+    assert seen["trace"].startswith("Root=1-")
+    assert seen["trace_variable"] == seen["trace"]
     assert seen["request_id"] == response.headers["x-amzn-requestid"]
 
 

@@ -21,6 +21,7 @@ class InvocationFilter(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         record.aws_request_id = request_id.get()
         record.tenant_id = tenant_id.get()
+        record.taskName = None  # an attribute since Python 3.12, which awslambdaric's JSON would pass on
         return True
 
 

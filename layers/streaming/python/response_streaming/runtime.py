@@ -16,7 +16,7 @@ import sys
 import traceback
 from typing import Any
 
-from awslambdaric import bootstrap
+from awslambdaric import bootstrap, lambda_literals
 from awslambdaric.lambda_runtime_exception import FaultException
 from awslambdaric.lambda_runtime_marshaller import to_json
 from mangum import Mangum
@@ -40,6 +40,7 @@ def run() -> None:
     sys.stderr = bootstrap.Unbuffered(sys.stderr)
     with bootstrap.create_log_sink() as sink:
         logs.set_up(sink)
+        bootstrap._log_preview_runtime_warning()
         reporter = Reporter(os.environ["AWS_LAMBDA_RUNTIME_API"], sink)
         try:
             # Before the loop runs, because a module may use `asyncio.run` while it is imported.
@@ -159,6 +160,8 @@ class Reporter:
     async def init_failed(self, failed: InitFailed) -> int:
         """Reports why this environment will take no invocation; returns the exit status."""
         description = describe(failed.error)
+        if failed.exit_code == 1:  # as awslambdaric does, for errors of loading the function
+            logging.warning(lambda_literals.lambda_unhandled_exception_warning_message)
         self.log(description)
         api = RuntimeApi(self.address)
         if failed.exit_code == snapstart.AFTER_RESTORE_FAILED:
@@ -181,7 +184,7 @@ def describe(error: BaseException, request_id: str | None = None) -> dict[str, A
         kind, message, trace = error.exception_type, error.msg, error.trace
     else:
         kind, message = type(error).__name__, str(error)
-        trace = traceback.format_list(traceback.extract_tb(error.__traceback__))
+        trace = traceback.format_list(_frames_of_the_function(error))
     description: dict[str, Any] = bootstrap.make_error(message, kind, trace, request_id)
     return description
 
@@ -203,7 +206,7 @@ def _streaming(handler: Any) -> StreamingMangum:
 
 def _context(invocation: Invocation) -> Any:
     headers = invocation.headers
-    return bootstrap.create_lambda_context(
+    context = bootstrap.create_lambda_context(
         headers.get("lambda-runtime-client-context"),
         headers.get("lambda-runtime-cognito-identity"),
         invocation.deadline_ms,
@@ -211,8 +214,24 @@ def _context(invocation: Invocation) -> Any:
         headers.get("lambda-runtime-invoked-function-arn"),
         headers.get("lambda-runtime-aws-tenant-id"),
     )
+    # Where many invocations share a process, the variable _X_AMZN_TRACE_ID cannot tell.
+    context.xray_trace_id = headers.get("lambda-runtime-trace-id")
+    return context
+
+
+def _frames_of_the_function(error: BaseException) -> list[tuple[str, int, str, str]]:
+    """A traceback without the frames it begins with that belong to a runtime, as awslambdaric cuts off its own."""
+    frames: list[tuple[str, int, str, str]] = bootstrap.extract_traceback(error.__traceback__)
+    ours = os.path.dirname(__file__) + os.sep
+    first = next(
+        (n for n, frame in enumerate(frames) if not frame[0].startswith(ours) and "/bootstrap.py" not in frame[0]), 0
+    )
+    return frames[first:]
 
 
 def _xray_cause(error: BaseException) -> str:
-    frames = bootstrap.extract_traceback(error.__traceback__)
-    return str(to_json(bootstrap.make_xray_fault(type(error).__name__, str(error), os.getcwd(), frames)))
+    if isinstance(error, FaultException):  # as in awslambdaric.bootstrap.handle_event_request
+        fault = bootstrap.make_xray_fault("LambdaValidationError", error.msg, os.getcwd(), [])
+    else:
+        fault = bootstrap.make_xray_fault(type(error).__name__, str(error), os.getcwd(), _frames_of_the_function(error))
+    return str(to_json(fault))

@@ -156,9 +156,11 @@ class StreamedResponse:
 
     async def start(self, status: int, headers: wire.Headers) -> None:
         """Sends the prelude at once: the caller sees status and headers before the first byte of the body."""
-        self.started = True
         head = wire.streaming_request(self._invocation.request_id, self._api.address, self._invocation.invocation_id)
-        self._writer.write(head + wire.chunk(wire.prelude(status, headers)))
+        # Nothing has begun with headers that cannot be sent: that error is still one before the response.
+        opening = head + wire.chunk(wire.prelude(status, headers))
+        self.started = True
+        self._writer.write(opening)
         self._answer = asyncio.create_task(self._read_answer())
         await self._drain()
 

@@ -94,7 +94,7 @@ def end_with_error(error: Mapping[str, Any]) -> bytes:
     message, trace = str(error["errorMessage"])[:500], list(error["stackTrace"])
     while True:
         document = {"errorType": kind, "errorMessage": message, "stackTrace": trace}
-        encoded = base64.b64encode(json.dumps(document).encode())
+        encoded = base64.b64encode(json.dumps(document, ensure_ascii=False).encode(errors="replace"))
         block = b"0\r\n%b: %b\r\n%b: %b\r\n\r\n" % (
             ERROR_TYPE.encode(), kind.encode(), ERROR_BODY.encode(), encoded,
         )  # fmt: skip

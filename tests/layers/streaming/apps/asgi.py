@@ -70,6 +70,8 @@ async def echo(request: Request):
         "body": (await request.body()).decode("latin-1"),
         "remaining": request.scope["aws.context"].get_remaining_time_in_millis(),
         "request_id": request.scope["aws.context"].aws_request_id,
+        "trace": request.scope["aws.context"].xray_trace_id,
+        "trace_variable": os.environ.get("_X_AMZN_TRACE_ID"),
     }
 
 
