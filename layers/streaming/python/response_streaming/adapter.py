@@ -79,6 +79,7 @@ class StreamingMangum(Mangum):
         scope = source.scope
         # From 2.4 on an app learns from a failing `send` that nobody reads, and need not listen for a disconnect.
         scope["asgi"] = {"version": "3.0", "spec_version": "2.4"}
+        scope["path"] = scope["path"] or "/"  # nothing is left when a base path is all there was
         scope["state"] = dict(self._lifespan.state) if self._lifespan else {}
         return scope
 
