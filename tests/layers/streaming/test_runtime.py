@@ -155,6 +155,18 @@ async def test_an_environment_that_cannot_start_says_why(handler, kind, words):
     assert words in json.loads(caught.value.error)["errorMessage"]
 
 
+async def test_pth_files_of_the_function_count(tmp_path):
+    """As `/var/runtime/bootstrap.py` has it: the function's folder is a site directory."""
+    (tmp_path / "vendored").mkdir()
+    (tmp_path / "vendored" / "found.py").write_text("from asgi import handler")
+    (tmp_path / "vendor.pth").write_text(f"vendored\n{APPS}\n")
+    async with (
+        LocalStack(handler="found.handler", task_root=tmp_path, table=False, model=None) as stack,
+        aiohttp.ClientSession(stack.url) as session,
+    ):
+        assert (await session.get("/counts")).status == 200
+
+
 async def test_a_buffered_answer_for_a_terminal_that_emulates_lambda():
     async with function(env={"AWS_SAM_LOCAL": "true"}) as (_, session):
         response = await session.get("/stream?pieces=3")
