@@ -68,7 +68,7 @@ class Cycle:
             await asyncio.wait({app, ended, refused}, return_when=asyncio.FIRST_COMPLETED)
             if self.finished:
                 await asyncio.wait({app}, timeout=AFTERMATH)
-            elif not app.done():
+            elif self._reply.refused.is_set():
                 await _stop(app)
         except asyncio.CancelledError:
             app.cancel()
