@@ -76,7 +76,10 @@ class Cycle:
         finally:
             ended.cancel()
             refused.cancel()
-        if app.done() and not self._reply.refused.is_set():
+        if not app.done():
+            return
+        self._running = None
+        if not self._reply.refused.is_set():
             app.result()
             if not self.finished:
                 state = "ending" if self.started else "starting"
@@ -84,7 +87,7 @@ class Cycle:
 
     async def rest(self) -> None:
         """Waits for what the app does behind its response, background tasks for example; a failure there is logged."""
-        if self._running is not None and not self._running.done() and self.finished:
+        if self._running is not None and self.finished:
             try:
                 await self._running
             except Exception:
