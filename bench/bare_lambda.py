@@ -6,11 +6,12 @@ with all its rules is `local/runtime_api.py`.
 
 from __future__ import annotations
 
+import itertools
 import json
 import socket
 import subprocess
 import time
-from collections.abc import Mapping
+from queue import Queue
 
 import h11
 
@@ -18,8 +19,8 @@ from bench.client import TIMEOUT, Exchange
 from local.child import listen
 from local.environment import Configuration
 from local.event import event_of
-from local.stack import AGENT, LAYERS
 
+NEXT_END = b"\r\n\r\n"
 CHUNKED_END = b"0\r\n\r\n"
 PRELUDE_END = b"\0" * 8
 REQUEST = {
@@ -33,24 +34,31 @@ REQUEST = {
 
 
 class BareLambda:
-    """One environment with the agent, started at once. Takes invocations as the client takes requests."""
+    """One environment of a function, started at once. Takes invocations as the client takes requests.
 
-    def __init__(self, settings: Mapping[str, str]) -> None:
-        configuration = Configuration(handler="app.handler", task_root=AGENT, layers=LAYERS, env=settings)
+    On Managed Instances (`max_concurrency`) it takes that many at once, from as many threads. A new one is ready: its
+    first `GET /next` is here.
+    """
+
+    def __init__(self, configuration: Configuration) -> None:
+        self._free: Queue[socket.socket] = Queue()
+        self._invocations = itertools.count(1)
         with listen() as listener:
             listener.settimeout(TIMEOUT)
             address = f"127.0.0.1:{listener.getsockname()[1]}"
             self._process = subprocess.Popen(
                 configuration.command,
-                cwd=AGENT,
+                cwd=configuration.task_root,
                 env=configuration.variables(address),
                 stdout=2,  # its log; ours is for the tables
                 start_new_session=True,
             )
-            self._connection, _ = listener.accept()
-        self._connection.settimeout(TIMEOUT)
-        self._connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._invocations = 0
+            self._connections = [listener.accept()[0] for _ in range(configuration.max_concurrency or 1)]
+        for connection in self._connections:
+            connection.settimeout(TIMEOUT)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            _read_until(connection, NEXT_END)
+            self._free.put(connection)
 
     @property
     def pid(self) -> int:
@@ -59,34 +67,37 @@ class BareLambda:
     def close(self) -> None:
         self._process.kill()
         self._process.wait()
-        self._connection.close()
+        for connection in self._connections:
+            connection.close()
 
     def exchange(self, content: bytes) -> Exchange:
         """One invocation with `content` as the body of its request. Raises OSError when the runtime is gone."""
-        self._invocations += 1
         event = json.dumps(event_of(REQUEST, content, url_id="bench", region="us-east-1", request_id="bench")).encode()
         head = (
-            f"HTTP/1.1 200 OK\r\nLambda-Runtime-Aws-Request-Id: {self._invocations}\r\n"
+            f"HTTP/1.1 200 OK\r\nLambda-Runtime-Aws-Request-Id: {next(self._invocations)}\r\n"
             f"Lambda-Runtime-Deadline-Ms: {int((time.time() + TIMEOUT) * 1000)}\r\n"
             f"Lambda-Runtime-Invoked-Function-Arn: bench\r\nContent-Length: {len(event)}\r\n\r\n"
         )
-        self._read_until(b"\r\n\r\n")  # GET /next
+        connection = self._free.get()
         sent = time.monotonic_ns()
-        self._connection.sendall(head.encode() + event)
-        reads = self._read_until(CHUNKED_END)
-        self._connection.sendall(b"HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n")
+        connection.sendall(head.encode() + event)
+        reads = _read_until(connection, CHUNKED_END)
+        connection.sendall(b"HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n")
+        _read_until(connection, NEXT_END)
+        self._free.put(connection)
         return _without_framing(sent, reads)
 
-    def _read_until(self, end: bytes) -> list[tuple[int, bytes]]:
-        reads: list[tuple[int, bytes]] = []
-        tail = b""
-        while not tail.endswith(end):
-            piece = self._connection.recv(256 * 1024)
-            if not piece:
-                raise ConnectionResetError("the runtime closed its connection")
-            reads.append((time.monotonic_ns(), piece))
-            tail = tail[-len(end) :] + piece
-        return reads
+
+def _read_until(connection: socket.socket, end: bytes) -> list[tuple[int, bytes]]:
+    reads: list[tuple[int, bytes]] = []
+    tail = b""
+    while not tail.endswith(end):
+        piece = connection.recv(256 * 1024)
+        if not piece:
+            raise ConnectionResetError("the runtime closed its connection")
+        reads.append((time.monotonic_ns(), piece))
+        tail = (tail + piece[-len(end) :])[-len(end) :]
+    return reads
 
 
 def _without_framing(sent: int, reads: list[tuple[int, bytes]]) -> Exchange:

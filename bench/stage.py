@@ -7,7 +7,7 @@ import itertools
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from bench.answer import Answer, Post, ask
@@ -15,7 +15,8 @@ from bench.bare_lambda import BareLambda
 from bench.client import exchange
 from bench.process import child_running
 from local.child import Child, start_child
-from local.stack import TABLE_NAME
+from local.environment import Configuration
+from local.stack import AGENT, LAYERS, TABLE_NAME
 
 LAMBDA = "local Lambda"
 RUNTIME = "our runtime"
@@ -65,16 +66,18 @@ class Stage:
             await child.stop()
 
     @asynccontextmanager
-    async def _program(self, name: str, module: str) -> AsyncIterator[Subject]:
-        child = await start_child(["-m", module], self.settings)
+    async def program(self, name: str, *module: str) -> AsyncIterator[Subject]:
+        """A server that `python -m` starts; `module` may be followed by its arguments."""
+        child = await start_child(["-m", *module], self.settings)
         try:
             yield Subject(name, _http(child), lambda: child.process.pid)
         finally:
             await child.stop()
 
     @asynccontextmanager
-    async def _bare_lambda(self) -> AsyncIterator[Subject]:
-        bare = await asyncio.to_thread(BareLambda, self.settings)
+    async def bare_lambda(self, configuration: Configuration) -> AsyncIterator[Subject]:
+        """Our runtime with the function of `configuration`, whose `env` comes on top of `settings`."""
+        bare = await asyncio.to_thread(BareLambda, replace(configuration, env={**self.settings, **configuration.env}))
         try:
             yield Subject(RUNTIME, bare.exchange, lambda: bare.pid)
         finally:
@@ -99,9 +102,9 @@ async def set_up() -> AsyncIterator[Stage]:
         stage = Stage(_settings(model.url, table.url), table.url)
         for subject in (
             stage.cold_lambda(),
-            stage._bare_lambda(),
-            stage._program(UVICORN, "bench.programs.under_uvicorn"),
-            stage._program(FLOOR, "bench.programs.floor"),
+            stage.bare_lambda(Configuration(handler="app.handler", task_root=AGENT, layers=LAYERS)),
+            stage.program(UVICORN, "bench.programs.under_uvicorn", "app"),
+            stage.program(FLOOR, "bench.programs.floor"),
         ):
             stage.subjects.append(await running.enter_async_context(subject))
         for warm in stage.subjects:

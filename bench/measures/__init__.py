@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from bench.measures import cold_start, history, latency, throughput
+from bench.measures import (
+    cold_start,
+    history,
+    latency,
+    runtime_memory,
+    runtime_start,
+    runtime_streams,
+    throughput,
+)
+from bench.plain import PARSERS, SERVERS
 from bench.plan import Plan
 from bench.row import Row
 from bench.stage import FLOOR, LAMBDA, RUNTIME, UVICORN, Stage
@@ -30,6 +39,12 @@ SECTIONS = (
         # In this order: peak memory is read with the throughput, before requests with many messages raise it.
         (throughput.measure, latency.measure, cold_start.measure),
         ratios=((RUNTIME, FLOOR), (UVICORN, FLOOR)),
+    ),
+    Section(
+        "The runtime alone",
+        SERVERS,
+        (runtime_streams.measure, runtime_memory.measure, runtime_start.measure),
+        ratios=tuple((RUNTIME, uvicorn) for uvicorn in PARSERS),
     ),
     Section("Until the model is asked, ms", history.COLUMNS, (history.measure,)),
 )
