@@ -16,7 +16,7 @@ from queue import Queue
 import h11
 
 from bench.client import TIMEOUT, Exchange
-from local.child import listen
+from local.child import ChildFailed, listen
 from local.environment import Configuration
 from local.event import event_of
 
@@ -37,7 +37,7 @@ class BareLambda:
     """One environment of a function, started at once. Takes invocations as the client takes requests.
 
     On Managed Instances (`max_concurrency`) it takes that many at once, from as many threads. A new one is ready: its
-    first `GET /next` is here.
+    first `GET /next` is here. Raises ChildFailed when it cannot be initialised.
     """
 
     def __init__(self, configuration: Configuration) -> None:
@@ -57,6 +57,9 @@ class BareLambda:
         for connection in self._connections:
             connection.settimeout(TIMEOUT)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if connection.recv(4, socket.MSG_PEEK) != b"GET ":
+                self.close()
+                raise ChildFailed("our runtime could not be initialised; its log says why")
             _read_until(connection, NEXT_END)
             self._free.put(connection)
 

@@ -38,15 +38,18 @@ def _line(cells: Sequence[str]) -> str:
 
 def notes(plan: Plan, seconds: float, others: float) -> str:
     """What the figures are, and on what they were taken. `others`: cores that other processes kept busy meanwhile."""
-    loop = "with uvloop" if importlib.util.find_spec("uvloop") else "without uvloop"
     parser = "httptools" if importlib.util.find_spec("httptools") else "h11"
     return (
-        f"Python {platform.python_version()}, {os.cpu_count()} cores, uvicorn {loop} and with {parser}; medians of "
-        f"{plan.repetitions} × the same, taken in turns, {seconds:.0f} s in all, while others kept {others:.1f} cores "
-        "busy. CPU and memory are those of the one process that ships. The local Lambda is our app in an environment "
-        "of the emulator: CPU and memory are the environment's alone, and what is timed includes the emulator. Our "
-        "runtime is the same environment without it: the benchmark itself takes the reply from the runtime's socket. "
-        "The floor is a bare loop of the openai package with its aiohttp transport that writes the same bytes under "
-        "uvicorn, with no thread kept, nothing checked and no error handled; at a cold start it is `import fastapi, "
-        "openai, boto3`. The table is the local one, which is far slower than DynamoDB, so its time is told apart."
+        f"Python {platform.python_version()}, {os.cpu_count()} cores, uvicorn on asyncio's loop and with {parser} "
+        f"where nothing else is said; medians of {plan.repetitions} × the same, taken in turns, {seconds:.0f} s in "
+        f"all, while others kept {others:.1f} cores busy. CPU and memory are those of the one process that ships. "
+        "The local Lambda is our app in an environment of the emulator: CPU and memory are the environment's "
+        "alone, and what is timed includes the emulator. Our runtime is the same environment without it: the "
+        "benchmark itself takes the reply from the runtime's socket. The floor is a bare loop of the openai "
+        "package with its aiohttp transport that writes the same bytes under uvicorn, with no thread kept, "
+        "nothing checked and no error handled; at a cold start it is `import fastapi, openai, boto3`. The runtime "
+        "alone is measured with a plain FastAPI app and its StreamingResponse, the same under uvicorn; a chunk's "
+        "latency counts from the moment the app made it, and our runtime is ready when its first `GET /next` "
+        "comes, uvicorn when it accepts. The table is the local one, which is far slower than DynamoDB, so its "
+        "time is told apart."
     )
