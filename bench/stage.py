@@ -77,9 +77,10 @@ class Stage:
     @asynccontextmanager
     async def bare_lambda(self, configuration: Configuration) -> AsyncIterator[Subject]:
         """Our runtime with the function of `configuration`, whose `env` comes on top of `settings`."""
-        # Where a function finds its modules is not for our shell to say.
-        settings = {name: value for name, value in self.settings.items() if name != "PYTHONPATH"}
-        bare = await asyncio.to_thread(BareLambda, replace(configuration, env={**settings, **configuration.env}))
+        # Where a function finds its modules, and whether they are compiled, is not for our shell to say.
+        settings = {**self.settings, "PYTHONDONTWRITEBYTECODE": None, **configuration.env}
+        settings.pop("PYTHONPATH", None)
+        bare = await asyncio.to_thread(BareLambda, replace(configuration, env=settings))
         try:
             yield Subject(RUNTIME, bare.exchange, lambda: bare.pid)
         finally:

@@ -16,7 +16,7 @@ from bench.stage import Stage, Subject
 
 LARGE_CHUNK = 64 * 1024
 """Bytes."""
-BLASTS = 3
+BLASTS = 2
 """Times in a repetition: whether the reader sleeps between two chunks decides half of their cost, which is luck."""
 
 RATE = f"chunks of {TOKEN_SIZE} bytes per second, full blast"
