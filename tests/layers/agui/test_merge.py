@@ -61,3 +61,15 @@ def test_a_client_that_keeps_less_of_a_message_sends_no_other_message():
 
 def test_an_id_that_repeats_counts_once():
     assert ids([], [user("a", "1"), user("a again", "1"), user("b", "2")]) == ["1", "2"]
+
+
+def test_in_client_mode_every_list_is_the_whole_conversation():
+    assert merge(STORED, [user("q3", "5")], "client") == (0, [user("q3", "5")])
+    assert merge(STORED, [], "client") == (0, [])
+    assert merge(STORED, [*STORED, user("q3", "5")], "client") == (4, [user("q3", "5")])
+
+
+def test_in_server_mode_a_list_can_only_add():
+    edited = user("another q1", "1")
+    assert merge(STORED, [edited, user("q3", "5")], "server") == (4, [user("q3", "5")])
+    assert merge(STORED, STORED[:1], "server") == (4, [])

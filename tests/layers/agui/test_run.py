@@ -372,3 +372,13 @@ async def test_hostile_ids_are_only_ids(served):
         assert answer.events[0]["threadId"] == thread
         assert answer.types[-1] == "RUN_FINISHED"
     assert json.loads(answer.body.split(b"\n")[0][6:])["type"] == "RUN_STARTED"
+
+
+async def test_an_agent_can_say_whose_history_counts():
+    agents = {"/client": Agent(name="c", history="client"), "/server": Agent(name="s", history="server")}
+    async with agent_server(agents) as served:
+        served.model.otherwise(say("a"), fin())
+        for path, expected in (("/client", ["q1"]), ("/server", ["q0", "a", "q1"])):
+            await served.post(served.input(user("q0")), path)
+            await served.post(served.input(user("q1")), path)
+            assert [content for _, content in served.last_request] == expected

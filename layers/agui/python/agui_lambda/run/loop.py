@@ -75,7 +75,7 @@ class Run:
         await self._fail(write, failure)
 
     async def _answer(self, write: Write) -> None:
-        self._thread = await Thread.take(self._deployment.threads, self._key, self._input.messages)
+        self._thread = await Thread.take(self._deployment.threads, self._key, self._input.messages, self._agent.history)
         messages = chat_messages(self._agent, self._input, self._thread.messages)
         stream = self._deployment.model.stream(
             self._model, messages, self._agent.model_options, self._agent.model_timeout

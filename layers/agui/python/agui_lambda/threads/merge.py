@@ -7,13 +7,17 @@ tells which (AG-UI, basic/run-input; the rule is ours where the protocol knows n
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 Message = dict[str, Any]
+History = Literal["auto", "client", "server"]
+"""Whose list of messages counts: told from the list itself, always the client's, or the stored one and what is new."""
 
 
-def merge(stored: Sequence[Message], sent: Sequence[Message]) -> tuple[int, list[Message]]:
+def merge(stored: Sequence[Message], sent: Sequence[Message], history: History = "auto") -> tuple[int, list[Message]]:
     """How many of the stored messages stay, counted from the first, and which messages follow them.
+
+    With `history="client"` every list is read by rule 1, with `"server"` by rule 2 (known ids are passed over).
 
     1. The whole history (its first message is the stored thread's first): the client's list is the thread. What it
        edited or left out is gone, and everything stored behind that.
@@ -26,14 +30,14 @@ def merge(stored: Sequence[Message], sent: Sequence[Message]) -> tuple[int, list
     """
     sent = _unique(sent)
     positions = {message["id"]: index for index, message in enumerate(stored)}
-    if stored and sent and _first_id(sent) == _first_id(stored):
+    if history == "client" or (history == "auto" and stored and sent and _first_id(sent) == _first_id(stored)):
         kept = 0
         while kept < min(len(stored), len(sent)) and same(stored[kept], sent[kept]):
             kept += 1
         return kept, list(sent[kept:])
     new = [message for message in sent if message["id"] not in positions]
     known = [positions[message["id"]] for message in sent if message["id"] in positions]
-    if known and not new:
+    if known and not new and history == "auto":
         return max(known) + 1, []
     return len(stored), new
 

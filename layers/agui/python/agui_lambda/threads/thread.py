@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from agui_lambda.errors import ThreadBusy, ThreadLost
-from agui_lambda.threads.merge import Message, merge
+from agui_lambda.threads.merge import History, Message, merge
 
 logger = logging.getLogger(__name__)
 
@@ -81,7 +81,7 @@ class Thread:
         self._renewal: asyncio.Task[None] | None = None
 
     @classmethod
-    async def take(cls, store: Store, key: ThreadKey, sent: Sequence[Message]) -> Thread:
+    async def take(cls, store: Store, key: ThreadKey, sent: Sequence[Message], history: History = "auto") -> Thread:
         """Loads the thread, merges what the client sent into it, stores that, and takes the lease.
 
         From here on the client's message is safe. Raises ThreadBusy when another run has the thread.
@@ -90,7 +90,7 @@ class Thread:
         if stored.leased_until > time.time():
             raise ThreadBusy
         chain = _chain(stored)
-        kept, new = merge([link.message for link in chain], sent)
+        kept, new = merge([link.message for link in chain], sent, history)
         thread = cls(store, key, chain[:kept], lease=secrets.token_hex(8))
         await thread._write(new)
         until = time.time() + LEASE_SECONDS
