@@ -111,6 +111,40 @@ def test_an_error_inside_the_stream_is_an_error(trouble):
         read(say("half"), trouble, STOP, DONE)
 
 
+@pytest.mark.parametrize(
+    "chunk",
+    [
+        {"choices": "x"},
+        {"choices": [1]},
+        {"choices": [{"delta": "x"}]},
+        {"choices": 5},
+    ],
+)
+def test_a_frame_of_an_unknown_shape_is_a_failure_of_the_model(chunk):
+    with pytest.raises(ModelFailed):
+        read(say("half"), frame(**chunk), STOP, DONE)
+
+
+@pytest.mark.parametrize(
+    "delta", [{"content": 5}, {"content": {"a": 1}}, {"content": [1, "x", {"type": "text"}]}, {"refusal": 3}]
+)
+def test_content_that_is_no_text_is_no_text(delta):
+    assert text(read(say("a"), frame(choices=[{"delta": delta}]), STOP)) == "a"
+
+
+@pytest.mark.parametrize("usage", [[1], "x", {"prompt_tokens": "3"}, {"prompt_tokens": -1}, {"prompt_tokens": 1.5}])
+def test_usage_that_is_no_count_is_not_reported(usage):
+    deltas = read(say("a"), STOP, frame(choices=[], usage=usage))
+    assert [delta for delta in deltas if isinstance(delta, Usage)] in ([], [Usage()])
+
+
+def test_a_line_without_end_is_a_failure_and_not_a_matter_of_minutes():
+    reader = ChatCompletionsReader()
+    for _ in range(100):
+        reader.feed(b"x" * 65_536)
+    assert isinstance(reader.failure, ModelFailed)
+
+
 def test_half_an_emoji_does_not_stop_the_stream():
     assert text(read(b'data: {"choices":[{"delta":{"content":"\\ud83d"}}]}\n\n', STOP)) == "\ud83d"
 

@@ -1,13 +1,11 @@
 """Whole runs over HTTP: the stream a front end gets, what the model is asked, and what is kept."""
 
 import asyncio
-import json
 
 import boto3
 import pytest
 
 from agui_lambda import Agent
-from agui_lambda.threads.dynamodb import DynamoDBStore
 from tests.agent_server import AgentServer, agent_server, assistant, user
 from tests.model_server import chunk, cut, fin, hang, http, raw, say, wait_for, wire
 
@@ -86,6 +84,20 @@ async def test_bytes_are_what_the_strictest_parser_takes(served):
     assert b"[DONE]" not in answer.body
     answer.body.decode("ascii")
     assert not any("_" in name for event in answer.events for name in event)
+
+
+async def test_half_an_emoji_from_either_side_harms_no_later_turn(served):
+    served.model.reply(raw(b'data: {"choices":[{"delta":{"content":"b\\ud83d"}}]}\n\n'), fin())
+    first = await served.run(user("a\ud83d", "1"))
+    assert first.types[-1] == "RUN_FINISHED"
+    served.model.reply(say("ok"), fin())
+    assert (await served.run(user("again", "2"))).text == "ok"
+    assert served.last_request == [("user", "a\ufffd"), ("assistant", "b\ufffd"), ("user", "again")]
+
+
+async def test_a_new_thread_without_a_message_has_nothing_to_answer(served):
+    assert (await served.run()).types == ["RUN_STARTED", "RUN_FINISHED"]
+    assert served.model.saw == []
 
 
 async def test_an_empty_answer_is_a_run_without_a_message(served):
@@ -218,6 +230,8 @@ async def test_other_threads_are_not_held_up(served):
 TROUBLE = {
     "refuses the key": ((http(401, {"error": {"message": "bad key sk-live-1"}}),), "MODEL_UNAUTHORIZED"),
     "refuses the request": ((http(400, {"error": {"message": "maximum context sk-live-1"}}),), "MODEL_REFUSED"),
+    "does not know the model": ((http(404, {"error": {"message": "no gpt-9 sk-live-1"}}),), "MODEL_NOT_FOUND"),
+    "wants a minute": ((http(429, {"error": "sk-live-1"}, {"retry-after": "50"}),), "MODEL_RATE_LIMITED"),
     "limits the rate": ((http(429, {"error": "sk-live-1"}, {"x-should-retry": "false"}),), "MODEL_RATE_LIMITED"),
     "fails": ((http(500, "sk-live-1", {"x-should-retry": "false"}),), "MODEL_ERROR"),
     "answers a web page": ((http(200, "<html>sk-live-1</html>"),), "MODEL_ERROR"),
@@ -271,6 +285,18 @@ async def test_a_key_that_was_not_put_into_its_secret_yet_is_looked_for_again():
     assert served.model.requests[0].headers["authorization"] == "Bearer from-aws"
 
 
+async def test_a_key_that_is_refused_is_fetched_anew():
+    async with agent_server(OPENAI_API_KEY=None, OPENAI_API_KEY_SECRET="model-key") as served:
+        secrets = boto3.client("secretsmanager", region_name="us-east-1")
+        secrets.create_secret(Name="model-key", SecretString="wrong")
+        served.model.reply(http(401, {"error": {"message": "no"}}))
+        assert (await served.run(user("q"))).events[-1]["code"] == "MODEL_UNAUTHORIZED"
+        secrets.put_secret_value(SecretId="model-key", SecretString="right\n")
+        served.model.reply(say("a"), fin())
+        assert (await served.run(user("again", "2"))).text == "a"
+    assert served.model.requests[-1].headers["authorization"] == "Bearer right"
+
+
 async def test_a_model_of_ones_own_needs_no_key():
     async with agent_server(OPENAI_API_KEY=None) as served:
         served.model.reply(say("a"), fin())
@@ -307,12 +333,11 @@ async def test_a_thread_that_cannot_be_loaded_is_an_error_in_the_stream():
     assert served.model.saw == []
 
 
-async def test_an_answer_that_cannot_be_kept_is_streamed_and_ends_in_an_error(served, monkeypatch):
+async def test_an_answer_that_cannot_be_kept_is_streamed_and_ends_in_an_error(served):
     gate, said = asyncio.Event(), asyncio.Event()
     served.model.reply(say("a"), wait_for(gate, said), fin())
     running = asyncio.create_task(served.run(user("q")))
     await said.wait()
-    monkeypatch.setattr(DynamoDBStore, "_table", "gone", raising=False)
     boto3.client("dynamodb", region_name="us-east-1").delete_table(TableName="threads")
     gate.set()
     answer = await running
@@ -321,14 +346,12 @@ async def test_an_answer_that_cannot_be_kept_is_streamed_and_ends_in_an_error(se
 
 
 async def test_a_client_that_leaves_stops_the_model_and_loses_nothing(served):
-    left = asyncio.Event()
     reply = served.model.reply(say("half"), hang)
     async with served.session.post(served.url, json=served.input(user("q"))) as response:
         while b"half" not in await response.content.readuntil(b"\n\n"):
             pass
         response.close()
     await reply.gone.wait()
-    left.set()
     while True:  # the commit follows at once; a thread that is still taken says so
         probe = await served.run(user("probe"))
         if probe.events[-1].get("code") != "THREAD_BUSY":
@@ -336,7 +359,7 @@ async def test_a_client_that_leaves_stops_the_model_and_loses_nothing(served):
     assert served.last_request[:2] == [("user", "q"), ("assistant", "half")]
 
 
-async def test_two_hundred_runs_that_end_badly_leave_no_connection_behind(served):
+async def test_runs_that_end_badly_leave_no_connection_behind(served):
     endings = [
         (http(429, b"", {"x-should-retry": "false"}),),
         (http(400, b""),),
@@ -360,18 +383,30 @@ async def test_prompts_and_keys_stay_out_of_the_log(served, caplog):
     await served.run(user("secret question"))
     served.model.reply(say("half secret"), cut)
     await served.run(user("secret question", "2"))
+    leaks = '{"error": {"message": "bad key Bearer test-key, prompt was: secret question", "code": "oh_no"}}'
+    for n, steps in enumerate(
+        (
+            (http(401, leaks, {"content-type": "application/json"}),),
+            (http(400, leaks, {"content-type": "application/json"}),),
+            (raw(b"data: {bad secret answer\n\n"),),
+            (raw(b"data: " + leaks.encode() + b"\n\n"),),
+            (http(200, "<html>secret</html>"),),
+            (say("x"), raw(b'data: {"choices": "secret"}\n\n')),
+        )
+    ):
+        served.model.reply(*steps)
+        assert (await served.run(user("secret question", f"x{n}"))).types[-1] == "RUN_ERROR"
     ours = [record.getMessage() for record in caplog.records if record.name.startswith("agui_lambda")]
-    assert ours
+    assert any("oh_no" in line for line in ours)
     assert not any("secret" in line or "test-key" in line for line in ours)
 
 
 async def test_hostile_ids_are_only_ids(served):
     served.model.otherwise(say("a"), fin())
-    for thread in ("#", "a#b", "../..", "😀", "x" * 10_000, " ", "\u0000", "meta"):
+    for thread in ("#", "a#b", "../..", "😀", "x" * 10_000, " ", "\u0000", "meta", "\ud83d"):
         answer = await served.run(user("q"), thread=thread)
         assert answer.events[0]["threadId"] == thread
         assert answer.types[-1] == "RUN_FINISHED"
-    assert json.loads(answer.body.split(b"\n")[0][6:])["type"] == "RUN_STARTED"
 
 
 async def test_an_agent_can_say_whose_history_counts():

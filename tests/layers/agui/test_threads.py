@@ -163,8 +163,64 @@ async def test_a_broken_item_does_not_take_the_thread_with_it(store, table, capl
     await turn(store, [user("q1", "1")], assistant("a1", "2"))
     broken = next(item for item in table.scan(TableName=TABLE)["Items"] if "00000000#" in item["sk"]["S"])
     table.put_item(TableName=TABLE, Item={**broken, "body": {"S": "nonsense"}})
-    assert await turn(store, [user("q2", "3")]) == ["2", "3"]
+    thread = await Thread.take(store, KEY, [user("q2", "3")])
+    assert [(message["role"], message["content"]) for message in thread.messages] == [
+        ("activity", {}),  # which no model and no client is shown
+        ("assistant", "a1"),
+        ("user", "q2"),
+    ]
     assert "cannot be read" in caplog.text
+
+
+async def test_a_chain_with_a_gap_is_not_built_upon(store, table):
+    await turn(store, [user("q1", "1")], assistant("a1", "2"))
+    before = table.scan(TableName=TABLE)["Items"]
+    gap = next(item for item in before if "00000001#" in item["sk"]["S"])
+    table.delete_item(TableName=TABLE, Key={"pk": gap["pk"], "sk": gap["sk"]})
+    with pytest.raises(ThreadUnavailable):
+        await Thread.take(store, KEY, [user("q2", "3")])
+    table.put_item(TableName=TABLE, Item=gap)
+    assert await turn(store, [user("q2", "3")]) == ["1", "2", "3"]
+
+
+async def test_what_an_edit_discards_is_deleted(store, table):
+    for n in range(5):
+        await turn(store, [user(f"q{n}", "1")], assistant(f"a{n}", f"a{n}"))
+    assert len(table.scan(TableName=TABLE)["Items"]) == 2 + 1
+
+
+class LostAnswers:
+    """A client whose updates are made, while their answers are lost; boto3 then sends them again."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    def update_item(self, **parameters: Any) -> Any:
+        self._client.update_item(**parameters)
+        return self._client.update_item(**parameters)
+
+
+async def test_an_update_that_is_sent_twice_is_made_once(store):
+    await store.warm_up()
+    store._client = LostAnswers(store._client)
+    assert await turn(store, [user("q1", "1")], assistant("a1", "2")) == ["1"]
+    assert await turn(store, [user("q2", "3")], assistant("a2", "4")) == ["1", "2", "3"]
+
+
+async def test_a_run_that_is_cancelled_while_it_takes_the_thread_leaves_it_free(store):
+    """At any moment: the request for the lease may be under way already."""
+    for moment in range(30):
+        taking = asyncio.create_task(Thread.take(store, KEY, [user("q", f"{moment}")]))
+        for _ in range(moment * 3):
+            await asyncio.sleep(0.0005)
+        taking.cancel()
+        done, _ = await asyncio.wait({taking})
+        if not done.pop().cancelled():
+            await taking.result().give_back([])
+        assert (await store.load(KEY)).leased_until == 0.0
 
 
 async def test_a_table_that_is_not_there_is_an_error_with_a_sentence(table):

@@ -30,8 +30,6 @@ logger = logging.getLogger(__name__)
 
 MAX_BODY = 6 * 1024 * 1024
 """Bytes of a request; Lambda takes no more either."""
-RESERVE = 3.0
-"""Seconds before the invocation's deadline at which a run is ended, so that it can be kept and its end sent."""
 INSPECTOR_PATH = "/agui-inspector"
 
 
@@ -93,7 +91,7 @@ class RunResponse(Response):
             await send({"type": "http.response.body", "body": frames, "more_body": True})
 
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-        run = Run(self._agent, self._input, self._key, self._deployment, self._encoder, _budget(scope))
+        run = Run(self._agent, self._input, self._key, self._deployment, self._encoder, _remaining(scope))
         running = asyncio.ensure_future(run.run(write))
         watching = asyncio.create_task(_cancel_when_gone(receive, running))
         try:
@@ -101,7 +99,7 @@ class RunResponse(Response):
         except asyncio.CancelledError:
             if not watching.done():
                 raise
-            logger.info("the client of run %s left", self._input.run_id)
+            logger.info("the client of run %.100r left", self._input.run_id)
         else:
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
@@ -151,10 +149,10 @@ async def _body(request: Request) -> bytes:
     return b"".join(pieces)
 
 
-def _budget(scope: Scope) -> float | None:
-    """Seconds for the run, from the Lambda context that Mangum and our runtime put into the scope."""
+def _remaining(scope: Scope) -> float | None:
+    """Seconds until Lambda kills the environment, from the context that Mangum and our runtime put into the scope."""
     context = scope.get("aws.context")
-    return max(context.get_remaining_time_in_millis() / 1000 - RESERVE, 0.0) if context else None
+    return context.get_remaining_time_in_millis() / 1000 if context else None
 
 
 async def _cancel_when_gone(receive: Receive, running: asyncio.Future[None]) -> None:

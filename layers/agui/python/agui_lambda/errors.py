@@ -35,7 +35,7 @@ class RunError(Exception):
 
 class RunTimeout(RunError):
     code = "TIMEOUT"
-    message = "The time for this answer ran out. What was said so far is kept."
+    message = "The time for this answer ran out. Whatever was said until then is kept."
 
 
 class ThreadBusy(RunError):
@@ -78,16 +78,21 @@ class ModelRefused(RunError):
     message = "The model did not accept the request."
 
 
+class ModelNotFound(RunError):
+    code = "MODEL_NOT_FOUND"
+    message = "There is no such model at this address. Whoever runs the agent must check its name and base URL."
+
+
 class ModelFailed(RunError):
     code = "MODEL_ERROR"
-    message = "The model failed while it was answering. What was said so far is kept."
+    message = "The model failed while it was answering. Whatever was said until then is kept."
 
 
 class ModelCut(RunError):
     code = "MODEL_STREAM_CUT"
-    message = "The model's answer broke off. What was said so far is kept."
+    message = "The model's answer broke off. Whatever was said until then is kept."
 
 
 class ModelSilent(RunError):
     code = "MODEL_TIMEOUT"
-    message = "The model was silent for too long. What was said so far is kept."
+    message = "The model was silent for too long. Whatever was said until then is kept."

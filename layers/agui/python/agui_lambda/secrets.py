@@ -9,7 +9,7 @@ import os
 class Secret:
     """The secret that environment variable `name` holds, or that `<name>_SECRET` names in Secrets Manager.
 
-    Fetched once and kept as long as the environment lives.
+    Fetched once and kept until it is to be forgotten. White space around it, such as a last newline, is not part of it.
     """
 
     def __init__(self, name: str) -> None:
@@ -24,7 +24,11 @@ class Secret:
                 self._value = os.environ.get(self.name)
                 if self._value is None and (secret_id := os.environ.get(f"{self.name}_SECRET")):
                     self._value = await asyncio.to_thread(_fetch, secret_id)
-        return self._value
+        return self._value.strip() if self._value is not None else None
+
+    def forget(self) -> None:
+        """The secret turned out to be wrong: look again the next time."""
+        self._value = None
 
 
 def _fetch(secret_id: str) -> str:

@@ -70,8 +70,9 @@ class Cycle:
                 await asyncio.wait({app}, timeout=AFTERMATH)
             elif self._reply.refused.is_set():
                 await _stop(app)
-        except asyncio.CancelledError:
+        except asyncio.CancelledError:  # the environment ends; the app may still store what it has
             app.cancel()
+            await asyncio.wait({app}, timeout=NOTICE)
             raise
         finally:
             ended.cancel()

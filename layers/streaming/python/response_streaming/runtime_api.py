@@ -168,8 +168,11 @@ class StreamedResponse:
         """Sends a piece of the body, and waits while Lambda takes it more slowly than it is made."""
         if self.refused.is_set():
             raise ResponseRefused("Lambda stopped taking the response")
-        self._writer.write(wire.chunk(data))
-        await self._drain()
+        transport = self._writer.transport
+        transport.write(wire.chunk(data))
+        # Nearly always all of it has left at once, and there is nothing to wait for.
+        if transport.get_write_buffer_size() or transport.is_closing():
+            await self._drain()
 
     async def finish(self, error: Mapping[str, Any] | None = None) -> int:
         """Ends the body, with `error` (`errorType`, `errorMessage`, `stackTrace`) in its trailers if it failed.

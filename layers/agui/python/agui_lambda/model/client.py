@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
@@ -10,18 +11,21 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
 from agui_lambda import errors
+from agui_lambda.model import failures
 from agui_lambda.model.chat_completions import ChatCompletionsReader
 from agui_lambda.model.deltas import Delta
 from agui_lambda.secrets import Secret
 
 if TYPE_CHECKING:
-    from openai import AsyncOpenAI
+    from openai import AsyncAPIResponse, AsyncOpenAI
 
 logger = logging.getLogger(__name__)
 
 OPENAI = "https://api.openai.com/v1"
 CONNECT_TIMEOUT = 5.0
 """Seconds until a provider that does not answer the phone counts as unreachable."""
+RETRIES = 2
+"""How often a request is repeated that got no answer, or one that says to try again."""
 AFTERMATH = 0.5
 """Seconds a provider gets, after its answer is complete, to count tokens and end the body. A body that was read to
 its end leaves a connection that the next turn can use."""
@@ -63,22 +67,15 @@ class ModelClient:
         """The answer as it comes: a list holds what arrived together.
 
         `silence`: seconds that may pass until the answer begins, retries included, and between two pieces of it.
-        Raises the Model… errors of `errors`. The openai package retries as long as the answer has not begun.
+        Raises the Model… errors of `errors`. A request is repeated only as long as its answer has not begun.
         """
         client = await self.warm_up()
         reader = ChatCompletionsReader()
         begun = False
         try:
             async with AsyncExitStack() as stack:
-                # `extra_body` goes out as it is; as `messages` it would be walked field by field, 0.1 ms a message.
-                request = client.chat.completions.with_streaming_response.create(
-                    model=model,
-                    messages=[],
-                    stream=True,
-                    extra_body={"stream_options": {"include_usage": True}, **options, "messages": messages},
-                )
                 async with asyncio.timeout(silence):
-                    response = await stack.enter_async_context(request)
+                    response = await _begin(stack, client, model, messages, options)
                 begun = True
                 body = response.iter_bytes()
                 while not (reader.complete or reader.ended):
@@ -93,12 +90,54 @@ class ModelClient:
         except TimeoutError as error:
             raise errors.ModelSilent(f"nothing came for {silence:g} s") from error
         except Exception as error:
-            raise _in_our_words(error, begun) from error
+            ours = failures.in_our_words(error, begun)
+            if isinstance(ours, errors.ModelUnauthorized):
+                await self._forget()
+            raise ours from error
 
     async def close(self) -> None:
         """Closes the connections to the provider."""
         if self._client is not None:
             await self._client.close()
+
+    async def _forget(self) -> None:
+        """A key that is refused may have been replaced: the next run fetches it anew."""
+        self._key.forget()
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()
+
+
+async def _begin(
+    stack: AsyncExitStack, client: AsyncOpenAI, model: str, messages: list[dict[str, Any]], options: Mapping[str, Any]
+) -> AsyncAPIResponse[Any]:
+    """The response, entered into `stack`, once it has begun.
+
+    The openai package's own retries are off: they wait for a minute if a provider says so, at Lambda's price.
+    """
+    import openai
+
+    for attempt in itertools.count():
+        # `extra_body` goes out as it is; as `messages` it would be walked field by field, 0.1 ms a message.
+        request = client.chat.completions.with_streaming_response.create(
+            model=model,
+            messages=[],
+            stream=True,
+            extra_body={"stream_options": {"include_usage": True}, **options, "messages": messages},
+        )
+        try:
+            return await stack.enter_async_context(request)
+        except openai.APIConnectionError:
+            wait = failures.delay(None, {}, attempt)
+            if attempt == RETRIES:
+                raise
+        except openai.APIStatusError as refused:
+            wait = failures.delay(refused.status_code, refused.response.headers, attempt)
+            if attempt == RETRIES or wait is None:
+                raise
+        logger.info("the model is asked again in %s s", wait)
+        await asyncio.sleep(wait or 0)
+    raise AssertionError("unreachable")
 
 
 async def _aftermath(body: AsyncIterator[bytes], reader: ChatCompletionsReader) -> list[Delta]:
@@ -117,30 +156,13 @@ def _make_client(key: str) -> AsyncOpenAI:
     import httpx2
     from openai import AsyncOpenAI, DefaultAioHttpClient
 
+    address = os.environ.get("OPENAI_BASE_URL", OPENAI)
+    if not address.startswith(("http://", "https://")):
+        raise errors.ModelUnreachable(f"OPENAI_BASE_URL is {address[:200]!r}; it must begin with http:// or https://")
+    logger.info("the model is at %s", address)
     # How long it may be silent is measured in `stream`, for any transport.
-    return AsyncOpenAI(
-        api_key=key, http_client=DefaultAioHttpClient(timeout=httpx2.Timeout(None, connect=CONNECT_TIMEOUT))
-    )
-
-
-def _in_our_words(error: Exception, begun: bool) -> errors.RunError:
-    """Never with the error's `repr`, which may hold the request's headers and so the key."""
-    import openai
-
-    detail = f"{type(error).__name__}: {error}"[:500]
-    if isinstance(error, openai.APIStatusError):
-        return REFUSALS.get(error.status_code, errors.ModelFailed if error.status_code >= 500 else errors.ModelRefused)(
-            detail
-        )
-    return errors.ModelCut(detail) if begun else errors.ModelUnreachable(detail)
-
-
-REFUSALS: dict[int, type[errors.RunError]] = {
-    401: errors.ModelUnauthorized,
-    403: errors.ModelUnauthorized,
-    408: errors.ModelSilent,
-    429: errors.ModelBusy,
-}
+    timeout = httpx2.Timeout(None, connect=CONNECT_TIMEOUT)
+    return AsyncOpenAI(api_key=key, max_retries=0, http_client=DefaultAioHttpClient(timeout=timeout))
 
 
 def default_model() -> str:

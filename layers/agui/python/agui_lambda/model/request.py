@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -22,17 +23,20 @@ def chat_messages(agent: Agent, run: RunInput, messages: Iterable[Mapping[str, A
     A message that the model cannot take is left out with a log line; it stays in the thread.
     """
     request: list[dict[str, Any]] = []
+    left_out: Counter[str] = Counter()
     if agent.instructions:
-        request.append({"role": "system", "content": agent.instructions})
+        request.append({"role": "system", "content": _sendable(agent.instructions)})
     if shared := _shared(run):
-        request.append({"role": "system", "content": shared})
+        request.append({"role": "system", "content": _sendable(shared)})
     for message in messages:
         role = ROLES.get(message["role"])
         content = _text(message) if role else ""
         if role and content:
-            request.append({"role": role, "content": content})
+            request.append({"role": role, "content": _sendable(content)})
         else:
-            logger.info("message %s (%s) has nothing for the model", message["id"], message["role"])
+            left_out[message["role"]] += 1
+    if left_out:
+        logger.info("messages that have nothing for the model, by role: %s", dict(left_out))
     return request
 
 
@@ -53,3 +57,16 @@ def _text(message: Mapping[str, Any]) -> str:
     if isinstance(content, str):
         return content
     return "\n".join(part["text"] for part in content if part["type"] == "text")
+
+
+def _sendable(text: str) -> str:
+    """The text as UTF-8 can carry it.
+
+    Half of an emoji, which a client or a model may have cut, has no bytes of its own: two halves become one again,
+    and a single one becomes a replacement character.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text

@@ -27,9 +27,16 @@ logger = logging.getLogger(__name__)
 
 Write = Callable[[bytes], Awaitable[None]]
 
+RESERVE = 3.0
+"""Seconds before the environment is killed at which an answer is ended, so that it can be kept and its end sent."""
+LAST_WORD = 0.5
+"""Seconds before it at which the terminal event goes out, kept or not."""
+PATIENCE = 30.0
+"""Seconds that keeping an answer may take where nobody is killed."""
+
 
 class Run:
-    """Call `run` once. `budget`: seconds until the answer must have ended, None for as long as it takes."""
+    """Call `run` once. `remaining`: seconds until the environment is killed; None: it is not."""
 
     def __init__(
         self,
@@ -38,14 +45,15 @@ class Run:
         key: ThreadKey,
         deployment: Deployment,
         encoder: Encoder,
-        budget: float | None = None,
+        remaining: float | None = None,
     ) -> None:
         self._agent = agent
         self._input = run_input
         self._key = key
         self._deployment = deployment
         self._events = EventStream(encoder, run_input.thread_id, run_input.run_id)
-        self._budget = budget
+        now = asyncio.get_running_loop().time()
+        self._killed_at = None if remaining is None else now + remaining
         self._thread: Thread | None = None
         self._model = agent.model or default_model()
         self._message_id = f"msg_{uuid.uuid4().hex}"
@@ -57,7 +65,7 @@ class Run:
         CancelledError; what was answered until then is kept in the thread."""
         await write(self._events.started(self._input.parent_run_id))
         try:
-            async with asyncio.timeout(self._budget):
+            async with asyncio.timeout_at(None if self._killed_at is None else self._killed_at - RESERVE):
                 await self._answer(write)
         except errors.RunError as error:
             failure = error
@@ -68,7 +76,7 @@ class Run:
             raise
         except Exception as error:
             failure = errors.RunError(type(error).__name__)
-            logger.exception("run %s of thread %s crashed", self._input.run_id, self._input.thread_id)
+            logger.exception("run %.100r of thread %.100r crashed", self._input.run_id, self._input.thread_id)
         else:
             await self._end(write)
             return
@@ -76,6 +84,8 @@ class Run:
 
     async def _answer(self, write: Write) -> None:
         self._thread = await Thread.take(self._deployment.threads, self._key, self._input.messages, self._agent.history)
+        if not self._thread.messages:
+            return  # a new thread without a message: there is nothing to answer
         messages = chat_messages(self._agent, self._input, self._thread.messages)
         stream = self._deployment.model.stream(
             self._model, messages, self._agent.model_options, self._agent.model_timeout
@@ -106,9 +116,8 @@ class Run:
             await write(self._events.finished(self._token_usage()))
 
     async def _fail(self, write: Write, failure: errors.RunError) -> None:
-        logger.error(
-            "run %s of thread %s failed: %s %s", self._input.run_id, self._input.thread_id, failure.code, failure
-        )
+        run, thread = self._input.run_id, self._input.thread_id
+        logger.error("run %.100r of thread %.100r failed: %s %s", run, thread, failure.code, failure)
         await self._keep()
         await write(self._events.failed(failure.code, failure.message))
 
@@ -117,14 +126,25 @@ class Run:
         try:
             await self._commit()
         except errors.RunError as second:
-            logger.error("run %s could not be kept: %s", self._input.run_id, second)
+            logger.error("run %.100r could not be kept: %s", self._input.run_id, second)
 
     async def _commit(self) -> None:
-        """Keeps what was answered, whole or not, and frees the thread; once."""
+        """Keeps what was answered, whole or not, and frees the thread; once. Raises nothing but RunErrors, and in time
+        for the terminal event to be sent."""
         thread, self._thread = self._thread, None
-        if thread is not None:
-            answer: Message = {"id": self._message_id, "role": "assistant", "content": "".join(self._text)}
-            await thread.give_back([answer] if self._text else [])
+        if thread is None:
+            return
+        now = asyncio.get_running_loop().time()
+        until = now + PATIENCE if self._killed_at is None else self._killed_at - LAST_WORD
+        try:
+            async with asyncio.timeout_at(until):
+                answer: Message = {"id": self._message_id, "role": "assistant", "content": "".join(self._text)}
+                await thread.give_back([answer] if self._text else [])
+        except errors.RunError:
+            raise
+        except Exception as error:
+            logger.exception("run %.100r could not be kept", self._input.run_id)
+            raise errors.ThreadUnavailable(type(error).__name__) from error
 
     def _token_usage(self) -> list[dict[str, str | int]]:
         """AG-UI's TokenUsage; a count that the provider did not report is left out."""

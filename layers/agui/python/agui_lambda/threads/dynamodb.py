@@ -72,17 +72,18 @@ class DynamoDBStore:
         meta = items.pop() if items and items[-1]["sk"]["S"] == META else {}
         return Stored(
             head=meta["head"]["S"] if "head" in meta else None,
-            links={link.key: link for link in map(_link, items) if link is not None},
+            links={link.key: link for link in map(_link, items)},
             leased_until=float(meta["leased_until"]["N"]) if "leased_until" in meta else 0.0,
         )
 
     async def write(self, key: ThreadKey, links: Sequence[Link]) -> None:
         pk = {"S": partition(key)}
-        requests = [{"PutRequest": {"Item": {"pk": pk, **_item(link)}}} for link in links]
-        # Several at once, as nothing of it is visible yet; not all, as a partition takes a thousand writes a second.
-        for start in range(0, len(requests), BATCH * AT_ONCE):
-            some = requests[start : start + BATCH * AT_ONCE]
-            await asyncio.gather(*(self._write_batch(some[at : at + BATCH]) for at in range(0, len(some), BATCH)))
+        await self._write_all([{"PutRequest": {"Item": {"pk": pk, **_item(link)}}} for link in links])
+
+    async def delete(self, key: ThreadKey, links: Sequence[Link]) -> None:
+        pk = {"S": partition(key)}
+        keys = ({"pk": pk, "sk": {"S": MESSAGE + link.key}} for link in links)
+        await self._write_all([{"DeleteRequest": {"Key": item_key}} for item_key in keys])
 
     async def take(self, key: ThreadKey, loaded_head: str | None, head: str | None, lease: str, until: float) -> bool:
         now = time.time()
@@ -91,22 +92,22 @@ class DynamoDBStore:
         if loaded_head is not None:
             same_head = "head = :loaded"
             values[":loaded"] = {"S": loaded_head}
-        return await self._update(
-            key,
-            ["lease = :lease", "leased_until = :until", "updated_at = :now"],
-            head,
-            values,
-            condition=f"{same_head} AND (attribute_not_exists(leased_until) OR leased_until < :now)",
-        )
+        free = "(attribute_not_exists(leased_until) OR leased_until < :now)"
+        changes = ["lease = :lease", "leased_until = :until", "updated_at = :now"]
+        # The last part: boto3 repeats a request whose answer was lost, which then meets its own lease.
+        condition = f"({same_head} AND {free}) OR lease = :lease"
+        return await self._update(key, changes, head, values, condition) is None
 
     async def publish(self, key: ThreadKey, head: str | None, lease: str, until: float | None) -> bool:
         values = {":lease": {"S": lease}, ":now": _number(time.time())}
         changes = ["updated_at = :now"]
+        remove = " REMOVE lease, leased_until" if until is None else ""
         if until is not None:
             values[":until"] = _number(until)
             changes.append("leased_until = :until")
-        remove = " REMOVE lease, leased_until" if until is None else ""
-        return await self._update(key, changes, head, values, condition="lease = :lease", remove=remove)
+        found = await self._update(key, changes, head, values, "lease = :lease", remove)
+        # The same here: a head is as unique as the run that writes it, so one that is there was published.
+        return found is None or (head is not None and found.get("head", {}).get("S") == head)
 
     async def _update(
         self,
@@ -116,23 +117,34 @@ class DynamoDBStore:
         values: dict[str, Any],
         condition: str,
         remove: str = "",
-    ) -> bool:
+    ) -> dict[str, Any] | None:
+        """Changes `meta`. None when that is done, else the item for which the condition does not hold."""
         if head is None:
             remove = f"{remove}, head" if remove else " REMOVE head"
         else:
             changes = [*changes, "head = :head"]
             values[":head"] = {"S": head}
-        answer = await self._call(
-            "update_item",
-            {
-                "TableName": self._table,
-                "Key": {"pk": {"S": partition(key)}, "sk": {"S": META}},
-                "UpdateExpression": f"SET {', '.join(changes)}{remove}",
-                "ConditionExpression": condition,
-                "ExpressionAttributeValues": values,
-            },
-        )
-        return answer is not None
+        try:
+            await self._call(
+                "update_item",
+                {
+                    "TableName": self._table,
+                    "Key": {"pk": {"S": partition(key)}, "sk": {"S": META}},
+                    "UpdateExpression": f"SET {', '.join(changes)}{remove}",
+                    "ConditionExpression": condition,
+                    "ExpressionAttributeValues": values,
+                    "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+                },
+            )
+        except _ConditionFailed as failed:
+            return failed.item
+        return None
+
+    async def _write_all(self, requests: list[dict[str, Any]]) -> None:
+        # Several at once, as nothing of it is visible yet; not all, as a partition takes a thousand writes a second.
+        for start in range(0, len(requests), BATCH * AT_ONCE):
+            some = requests[start : start + BATCH * AT_ONCE]
+            await asyncio.gather(*(self._write_batch(some[at : at + BATCH]) for at in range(0, len(some), BATCH)))
 
     async def _write_batch(self, requests: list[dict[str, Any]]) -> None:
         for delay in (0.05, 0.1, 0.2, 0.4, 0.8, None):
@@ -145,7 +157,7 @@ class DynamoDBStore:
         raise ThreadUnavailable(f"{len(requests)} messages were not taken by the table")
 
     async def _call(self, operation: str, parameters: dict[str, Any]) -> Any:
-        """The answer; None when the condition of an update does not hold. Raises ThreadUnavailable for the rest."""
+        """The answer. Raises _ConditionFailed, and ThreadUnavailable for everything else."""
         from botocore.exceptions import BotoCoreError, ClientError
 
         await self.warm_up()
@@ -154,10 +166,17 @@ class DynamoDBStore:
             return await asyncio.to_thread(call, **parameters)
         except ClientError as error:
             if error.response["Error"]["Code"] == "ConditionalCheckFailedException":
-                return None
+                raise _ConditionFailed(error.response.get("Item", {})) from None
             raise ThreadUnavailable(f"{operation}: {error}") from error
         except BotoCoreError as error:
             raise ThreadUnavailable(f"{operation}: {error}") from error
+
+
+class _ConditionFailed(Exception):
+    """The condition of an update does not hold for `item`."""
+
+    def __init__(self, item: dict[str, Any]) -> None:
+        self.item = item
 
 
 def partition(key: ThreadKey) -> str:
@@ -183,15 +202,17 @@ def _item(link: Link) -> dict[str, Any]:
     return item if link.previous is None else {**item, "previous": {"S": link.previous}}
 
 
-def _link(item: dict[str, Any]) -> Link | None:
+def _link(item: dict[str, Any]) -> Link:
+    """A message that cannot be read is replaced by an activity without content, which no model and no client is shown:
+    the rest of the thread can still be used."""
     key = item["sk"]["S"].removeprefix(MESSAGE)
     try:
         body = item["body"]
         message = json.loads(body["S"] if "S" in body else zlib.decompress(body["B"]))
-        return Link(key, item["previous"]["S"] if "previous" in item else None, int(key.partition("#")[0]), message)
     except (KeyError, ValueError, zlib.error):
         logger.exception("item %s of a thread cannot be read", key)
-        return None
+        message = {"id": f"unreadable-{key}", "role": "activity", "activityType": "unreadable", "content": {}}
+    return Link(key, item["previous"]["S"] if "previous" in item else None, int(key.partition("#")[0]), message)
 
 
 def _number(seconds: float) -> dict[str, str]:

@@ -59,4 +59,7 @@ def _first_id(messages: Sequence[Message]) -> str | None:
 
 def _unique(messages: Sequence[Message]) -> list[Message]:
     """The first of each id: a list that repeats itself must not double the thread."""
-    return list({message["id"]: message for message in reversed(messages)}.values())[::-1]
+    first: dict[str, Message] = {}
+    for message in messages:
+        first.setdefault(message["id"], message)
+    return list(first.values())

@@ -9,7 +9,6 @@ stored is in `dynamodb.py`; which messages a client's list means is in `merge.py
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import secrets
 import time
@@ -17,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from agui_lambda.errors import ThreadBusy, ThreadLost
+from agui_lambda.errors import ThreadBusy, ThreadLost, ThreadUnavailable
 from agui_lambda.threads.merge import History, Message, merge
 
 logger = logging.getLogger(__name__)
@@ -63,6 +62,9 @@ class Store(Protocol):
     async def write(self, key: ThreadKey, links: Sequence[Link]) -> None:
         """Stores messages, not visible yet. Raises MessageTooLarge."""
 
+    async def delete(self, key: ThreadKey, links: Sequence[Link]) -> None:
+        """Deletes messages that no chain holds any more, or ever held."""
+
     async def take(self, key: ThreadKey, loaded_head: str | None, head: str | None, lease: str, until: float) -> bool:
         """Moves the head and takes the lease, if the head is still `loaded_head` and nobody holds a living lease."""
 
@@ -78,7 +80,7 @@ class Thread:
         self._key = key
         self._chain = chain
         self._lease = lease
-        self._renewal: asyncio.Task[None] | None = None
+        self._background: list[asyncio.Task[None]] = []
 
     @classmethod
     async def take(cls, store: Store, key: ThreadKey, sent: Sequence[Message], history: History = "auto") -> Thread:
@@ -86,17 +88,16 @@ class Thread:
 
         From here on the client's message is safe. Raises ThreadBusy when another run has the thread.
         """
-        stored = await store.load(key)
-        if stored.leased_until > time.time():
-            raise ThreadBusy
-        chain = _chain(stored)
+        stored, chain = await _load(store, key)
         kept, new = merge([link.message for link in chain], sent, history)
         thread = cls(store, key, chain[:kept], lease=secrets.token_hex(8))
         await thread._write(new)
-        until = time.time() + LEASE_SECONDS
-        if not await store.take(key, stored.head, thread._head, thread._lease, until):
+        if not await thread._take(stored.head):
+            await thread._delete(thread._chain[kept:])
             raise ThreadBusy
-        thread._renewal = asyncio.create_task(thread._renew())
+        thread._background.append(asyncio.create_task(thread._renew()))
+        if discarded := chain[kept:]:
+            thread._background.append(asyncio.create_task(thread._delete(discarded)))
         return thread
 
     @property
@@ -108,10 +109,9 @@ class Thread:
 
         Raises ThreadLost when the lease ran out and another run took the thread: then nothing is published.
         """
-        if self._renewal is not None:
-            self._renewal.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._renewal
+        renewal, *_ = self._background
+        renewal.cancel()
+        await asyncio.wait(self._background)
         await self._write(answer)
         if not await self._store.publish(self._key, self._head, self._lease, until=None):
             raise ThreadLost
@@ -120,6 +120,17 @@ class Thread:
     def _head(self) -> str | None:
         return self._chain[-1].key if self._chain else None
 
+    async def _take(self, loaded_head: str | None) -> bool:
+        """Takes the lease. A run that is cancelled meanwhile gives it back, as the request cannot be called back."""
+        until = time.time() + LEASE_SECONDS
+        taking = asyncio.ensure_future(self._store.take(self._key, loaded_head, self._head, self._lease, until))
+        try:
+            return await asyncio.shield(taking)
+        except asyncio.CancelledError:
+            if await taking:
+                await self._store.publish(self._key, self._head, self._lease, until=None)
+            raise
+
     async def _write(self, messages: Sequence[Message]) -> None:
         start = len(self._chain)
         for position, message in enumerate(messages, start):
@@ -127,26 +138,48 @@ class Thread:
         if messages:
             await self._store.write(self._key, self._chain[start:])
 
+    async def _delete(self, links: Sequence[Link]) -> None:
+        """What an edit discarded, or a refused run wrote, is never shown, but would be read with every turn."""
+        try:
+            await self._store.delete(self._key, links)
+        except Exception:
+            logger.exception("discarded messages of thread %.100r could not be deleted", self._key.thread_id)
+
     async def _renew(self) -> None:
         while True:
             await asyncio.sleep(LEASE_SECONDS / 3)
             try:
                 if not await self._store.publish(self._key, self._head, self._lease, time.time() + LEASE_SECONDS):
-                    logger.error("the lease of thread %s was lost", self._key.thread_id)
+                    logger.error("the lease of thread %.100r was lost", self._key.thread_id)
                     return
             except Exception:
-                logger.exception("the lease of thread %s could not be renewed", self._key.thread_id)
+                logger.exception("the lease of thread %.100r could not be renewed", self._key.thread_id)
 
 
-def _chain(stored: Stored) -> list[Link]:
-    """From the head back to the first message. An item that is missing ends the walk, with the rest still usable."""
+async def _load(store: Store, key: ThreadKey) -> tuple[Stored, list[Link]]:
+    """The thread and its chain, oldest first. Raises ThreadBusy for a living lease.
+
+    A thread of several pages may be changed while they are read, and then lack an item: it is read once more. A chain
+    that is still broken must not be built upon, as a new head would cut off for good what is behind the gap.
+    """
+    for _ in range(2):
+        stored = await store.load(key)
+        if stored.leased_until > time.time():
+            raise ThreadBusy
+        chain = _chain(stored)
+        if chain is not None:
+            return stored, chain
+    raise ThreadUnavailable(f"the chain of thread {key.thread_id[:100]!r} is broken")
+
+
+def _chain(stored: Stored) -> list[Link] | None:
+    """From the first message to the head; None when an item between them is missing."""
     chain: list[Link] = []
     key = stored.head
     while key is not None:
         link = stored.links.get(key)
         if link is None:
-            logger.error("the thread's chain is broken at item %s", key)
-            break
+            return None
         chain.append(link)
         key = link.previous
     return chain[::-1]
