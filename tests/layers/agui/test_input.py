@@ -1,6 +1,7 @@
 """Reading a RunAgentInput: what is refused with which words, and what only loses its unknown parts."""
 
 import json
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +35,11 @@ def test_null_reads_as_absent(member):
     assert read(**{member: None}) == read()
 
 
-@pytest.mark.parametrize(
-    "body", [b"", b"{", b"not json", b"\xff\xfe", b'{"a": NaN}', b'{"a": Infinity}', b"[" * 100_000, b"1" * 10_000]
-)
+NOT_JSON = [b"", b"{", b"not json", b"\xff\xfe", b"[" * 100_000, b"1" * 10_000, '{"a": 1}'.encode("utf-16")]
+NOT_JSON += [b'{"a": NaN}', b'{"a": Infinity}', b'{"a": 1e999}']
+
+
+@pytest.mark.parametrize("body", NOT_JSON)
 def test_what_is_not_json_is_a_400(body):
     refused = refusal(body)
     assert (refused.status, refused.code) == (400, "INVALID_JSON")
@@ -58,6 +61,10 @@ def test_json_that_is_no_object_is_a_422(body):
         ({"messages": [{"id": "m", "role": "user"}]}, "messages.0.content"),
         ({"messages": [{"role": "user", "content": "x"}]}, "messages.0.id"),
         ({"messages": ["hi"]}, "messages.0"),
+        ({"messages": [None]}, "messages.0"),
+        ({"messages": [{"id": "m", "content": "x"}]}, "messages.0.role"),
+        ({"messages": [{"id": "m", "role": "user", "content": [5]}]}, "messages.0.content.0"),
+        ({"tools": {}}, "tools"),
         (
             {"messages": [{"id": "a", "role": "user", "content": "x"}, {"id": 7, "role": "user", "content": "x"}]},
             "messages.1.id",
@@ -176,3 +183,33 @@ def test_the_protocols_conformance_documents(case):
         assert read_input(body).thread_id
     else:
         assert refusal(body).status == 422
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"messages": [1] * 1_000_000}, "messages"),
+        ({"messages": [{}] * 10_000}, "messages.0.role"),
+        ({"messages": [{"id": "m", "role": "user", "content": [{"type": "text"}] * 500_000}]}, "messages.0.content"),
+        ({"tools": [{}] * 500_000}, "tools"),
+        ({"context": [1] * 1_000}, "context.0"),
+    ],
+)
+def test_a_million_mistakes_are_refused_at_the_first(change, field):
+    """Told one by one by the protocol's models they would take gigabytes."""
+    tracemalloc.start()
+    refused = refusal(json.dumps({**MINIMAL, **change}).encode())
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert (refused.status, refused.field) == (422, field)
+    assert peak < 300_000_000
+
+
+def test_the_log_has_one_line_however_much_is_unknown(caplog):
+    read(
+        **{f"member{n}": 1 for n in range(1_000)},
+        **{"x" * 1_000_000: 1},
+        messages=[{"id": str(n), "role": f"role{n}", "content": "x"} for n in range(1_000)],
+    )
+    [record] = caplog.records
+    assert len(record.getMessage()) < 2_000

@@ -9,14 +9,18 @@ from __future__ import annotations
 
 import json
 import logging
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
 
-from ag_ui.core import RunAgentInput
-from pydantic import ValidationError
+from ag_ui.core import Message, RunAgentInput
+from pydantic import TypeAdapter, ValidationError
 
 from agui_lambda.errors import RequestError
+from agui_lambda.events.stream import PROTOCOL_VERSION
 
 logger = logging.getLogger(__name__)
 
@@ -45,6 +49,16 @@ _PART = {
 }
 
 
+_MESSAGES: TypeAdapter[Any] = TypeAdapter(list[Message])
+AT_ONCE = 50
+"""Messages that are checked together: some cost little more than one, but each can make a thousand complaints."""
+
+LIMITS = {"messages": 10_000, "tools": 1_000, "context": 1_000, "resume": 1_000}
+"""Items of one input."""
+MOST_PARTS = 1_000
+"""Content parts of one message."""
+
+
 @dataclass(frozen=True, slots=True)
 class RunInput:
     """A RunAgentInput that was checked. Messages and the rest stay plain JSON with camelCase members."""
@@ -66,17 +80,17 @@ def read_input(body: bytes) -> RunInput:
     """The input in `body` (JSON, UTF-8). Raises RequestError: 400 when it is not JSON, 422 when it is no
     RunAgentInput, with the member to blame in `field`."""
     document = {name: value for name, value in _parse(body).items() if value is not None}
+    strange = _Strange()
     for name in [name for name in document if name not in KNOWN]:
-        logger.warning("the input has an unknown member %r", name[:100])
+        strange.add("member", name)
         del document[name]
-    messages = document.get("messages")
-    if isinstance(messages, list):
-        document["messages"] = [message for message in map(_message, messages) if message is not None]
-    try:
-        # Only to check: the models would cost more to write out again than all the rest of a turn.
-        RunAgentInput.model_validate(document)
-    except ValidationError as invalid:
-        raise _refusal(invalid) from None
+    for name, most in LIMITS.items():
+        _check_list(name, document.get(name, []), most)
+    if "messages" in document:
+        document["messages"] = _messages(document["messages"], strange)
+    strange.log()
+    # The models only check: to write them out again would cost more than all the rest of a turn.
+    _validate(RunAgentInput.model_validate, {**document, "messages": []} if "messages" in document else document)
     return RunInput(
         thread_id=document["threadId"],
         run_id=document["runId"],
@@ -91,14 +105,30 @@ def read_input(body: bytes) -> RunInput:
     )
 
 
+class _Strange:
+    """What the protocol does not know of an input, for one line in the log however much of it there is."""
+
+    def __init__(self) -> None:
+        self._names: Counter[str] = Counter()
+
+    def add(self, kind: str, name: str) -> None:
+        if len(self._names) < 10 or f"{kind} {name[:50]!r}" in self._names:
+            self._names[f"{kind} {name[:50]!r}"] += 1
+
+    def log(self) -> None:
+        if self._names:
+            found = ", ".join(f"{name} ({count} times)" for name, count in self._names.items())
+            logger.warning("the input has what AG-UI %s does not know: %s", PROTOCOL_VERSION, found)
+
+
 def _parse(body: bytes) -> JSON:
     try:
-        document = json.loads(body, parse_constant=_refuse_constant)
+        document = json.loads(body.decode(), parse_constant=_refuse_constant, parse_float=_finite)
     except (ValueError, RecursionError) as error:
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
         raise RequestError(HTTPStatus.BAD_REQUEST, "INVALID_JSON", f"The body is not JSON: {reason[:200]}") from None
     if not isinstance(document, dict):
-        raise RequestError(HTTPStatus.UNPROCESSABLE_ENTITY, "INVALID_INPUT", "The body is not a JSON object.", field="")
+        raise _refused("", "The body is not a JSON object.")
     return document
 
 
@@ -106,28 +136,62 @@ def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is no JSON number")
 
 
-def _message(message: Any) -> Any:
-    """The message with what we know; None for one of an unknown kind. What is no message is left to the validation."""
-    if not isinstance(message, dict) or not isinstance(role := message.get("role"), str):
-        return message
-    if role not in _MESSAGE:
-        logger.warning("a message has the unknown role %r", role[:100])
-        return None
-    known = {name: value for name, value in message.items() if value is not None and name in _MESSAGE[role]}
-    if dropped := [name for name in message if name not in _MESSAGE[role]]:
-        logger.warning("a message has unknown members: %r", dropped[:10])
-    if isinstance(parts := known.get("content"), list) and role in ("user", "tool"):
-        known["content"] = [part for part in map(_part, parts) if part is not None]
+def _finite(number: str) -> float:
+    value = float(number)
+    if math.isinf(value):
+        raise ValueError(f"{number[:50]} is too large a number")
+    return value
+
+
+def _check_list(path: str, items: Any, most: int) -> None:
+    """Before the models do, which would complain of each of a million wrong items, at a gigabyte of memory."""
+    if not isinstance(items, list):
+        raise _refused(path, "must be a list")
+    if len(items) > most:
+        raise _refused(path, f"has {len(items)} items; {most} are the most")
+    for n, item in enumerate(items):
+        if not isinstance(item, dict):
+            raise _refused(f"{path}.{n}", "must be an object")
+
+
+def _messages(sent: list[JSON], strange: _Strange) -> list[JSON]:
+    """The messages of known kinds, with what we know of them. Raises RequestError for the first that is malformed."""
+    known: list[JSON] = []
+    positions: list[int] = []
+    for position, raw in enumerate(sent):
+        if message := _message(raw, f"messages.{position}", strange):
+            known.append(message)
+            positions.append(position)
+    for start in range(0, len(known), AT_ONCE):
+        _validate(_MESSAGES.validate_python, known[start : start + AT_ONCE], "messages", positions[start:])
     return known
 
 
-def _part(part: Any) -> Any:
-    if not isinstance(part, dict) or not isinstance(kind := part.get("type"), str):
-        return part
+def _message(message: JSON, path: str, strange: _Strange) -> JSON | None:
+    role = message.get("role")
+    if not isinstance(role, str):
+        raise _refused(f"{path}.role", "must be a string")
+    if role not in _MESSAGE:
+        strange.add("role", role)
+        return None
+    known = {name: value for name, value in message.items() if value is not None and name in _MESSAGE[role]}
+    for name in message:
+        if name not in _MESSAGE[role]:
+            strange.add("member", name)
+    if isinstance(parts := known.get("content"), list) and role in ("user", "tool"):
+        _check_list(f"{path}.content", parts, MOST_PARTS)
+        known["content"] = [part for sent in parts if (part := _part(sent, strange))]
+    return known
+
+
+def _part(part: JSON, strange: _Strange) -> JSON | None:
+    kind = part.get("type")
+    if not isinstance(kind, str):
+        return part  # for the model to complain of
     if kind == "binary":
         return _from_binary(part)
     if kind not in _PART:
-        logger.warning("a message has a part of the unknown type %r", kind[:100])
+        strange.add("part", kind)
         return None
     return {name: value for name, value in part.items() if name in _PART[kind]}
 
@@ -144,16 +208,24 @@ def _from_binary(part: JSON) -> JSON:
     return {"type": family if family in ("image", "audio", "video") else "document", "source": source}
 
 
-def _refusal(invalid: ValidationError) -> RequestError:
-    """The complaint that goes deepest, with the path of the member as `messages.0.content`.
+def _validate(check: Callable[[Any], object], value: Any, path: str = "", positions: Sequence[int] = ()) -> None:
+    """Raises RequestError for the complaint that goes deepest: a union complains once per arm, and the arm that was
+    meant got furthest. `positions`: where the items of `value` stand in the list at `path`."""
+    try:
+        check(value)
+    except ValidationError as invalid:
+        errors = invalid.errors(include_url=False, include_input=False, include_context=False)
+        located = [(error["loc"], error["msg"]) for error in errors]
+        if positions:
+            first = min(int(location[0]) for location, _ in located)
+            located = [((positions[first], *rest), message) for (n, *rest), message in located if n == first]
+        found = max(((_path(location), message) for location, message in located), key=lambda pair: pair[0].count("."))
+        raise _refused(".".join(filter(None, (path, found[0]))), found[1]) from None
 
-    A union complains once per arm, and the arm that was meant got furthest.
-    """
-    errors = invalid.errors(include_url=False, include_input=False, include_context=False)
-    path, reason = max(((_path(error["loc"]), error["msg"]) for error in errors), key=lambda pair: pair[0].count("."))
-    return RequestError(
-        HTTPStatus.UNPROCESSABLE_ENTITY, "INVALID_INPUT", f"{path or 'The input'}: {reason[:300]}", field=path
-    )
+
+def _refused(path: str, reason: str) -> RequestError:
+    message = f"{path}: {reason}" if path else reason
+    return RequestError(HTTPStatus.UNPROCESSABLE_ENTITY, "INVALID_INPUT", message[:400], field=path)
 
 
 def _path(location: tuple[int | str, ...]) -> str:
