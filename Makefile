@@ -1,5 +1,6 @@
 # `make run` needs Python 3.11 or newer and nothing else. `make` alone lists what there is.
 .DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
 
 PYTHON := .venv/bin/python
 # The first Python that is new enough, unless BASE_PYTHON names one.
@@ -39,6 +40,8 @@ clean:	## remove what the other targets made; threads in .local/ stay
 .venv/pyvenv.cfg:
 	@test -n "$(BASE_PYTHON)" || { echo "Python 3.11 or newer with venv was not found. Install it (on Debian: python3" \
 	  "and python3-venv), or name one: make run BASE_PYTHON=/path/to/python" >&2; exit 1; }
+	@$(BASE_PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$(BASE_PYTHON) is older than" \
+	  "Python 3.11, which is the oldest that works." >&2; exit 1; }
 	$(BASE_PYTHON) -m venv .venv
 
 $(PYTHON_READY): .venv/pyvenv.cfg $(REQUIREMENTS)

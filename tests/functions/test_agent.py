@@ -4,11 +4,13 @@ import asyncio
 import json
 import re
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import aiohttp
 import pytest
 
+from local.child import start_child
 from local.stack import LocalStack
 from tests.agent_server import AgentServer, user
 from tests.model_server import ModelServer, fin, hang, say, wait_for
@@ -94,6 +96,53 @@ async def test_a_run_ends_in_order_before_lambda_kills_it(served):
     assert (await served.run(user("again?"))).text == "better"
     said = [content for role, content in served.last_request if role != "system"]
     assert said == ["q", "half", "again?"]
+
+
+@asynccontextmanager
+async def stalling_proxy(upstream: str) -> AsyncIterator[tuple[str, asyncio.Event]]:
+    """A table that answers nothing any more, from the moment the event is set."""
+    stalled = asyncio.Event()
+    host, _, port = upstream.removeprefix("http://").partition(":")
+    tasks: set[asyncio.Task] = set()
+
+    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(65_536):
+            if stalled.is_set():
+                await asyncio.Event().wait()
+            writer.write(data)
+        writer.close()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, back = await asyncio.open_connection(host, int(port))
+        tasks.update({asyncio.create_task(pump(reader, back)), asyncio.create_task(pump(there, writer))})
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", stalled
+    finally:
+        server.close()
+        for task in tasks:
+            task.cancel()
+
+
+async def test_a_table_that_hangs_does_not_take_the_end_of_the_run_along(model, tmp_path):
+    """The answer cannot be kept, but the client is told so before Lambda kills the environment."""
+    table = await start_child(["-m", "local.table", "--data", str(tmp_path / "threads.jsonl")])
+    async with stalling_proxy(table.url) as (proxy, stalled):
+        settings = {"OPENAI_BASE_URL": model.url, "OPENAI_API_KEY": "k", "AWS_ENDPOINT_URL_DYNAMODB": proxy}
+        async with LocalStack(env=settings, timeout=4) as stack, aiohttp.ClientSession() as session:
+            served = AgentServer(stack.url, model, session)
+            gate, said = asyncio.Event(), asyncio.Event()
+            model.reply(say("a"), wait_for(gate, said), fin())
+            running = asyncio.create_task(served.run(user("q")))
+            await said.wait()
+            stalled.set()
+            gate.set()
+            answer = await running
+    await table.stop()
+    assert answer.text == "a"
+    assert answer.events[-1]["code"] == "THREAD_UNAVAILABLE"
+    assert answer.arrivals[-1][0] < 4
 
 
 async def test_two_runs_on_one_thread_from_two_environments(served, stack):
