@@ -15,6 +15,10 @@ from agui_lambda.secrets import Secret
 
 logger = logging.getLogger(__name__)
 
+SINGLE_OWNER = "owner"
+"""Whose threads they are where callers are not told apart; the same with a token and without, so that setting one
+loses no conversation."""
+
 
 class Access(Protocol):
     """Decides who a request comes from."""
@@ -61,17 +65,17 @@ class TokenAccess:
             raise RequestError(
                 HTTPStatus.UNAUTHORIZED, "UNAUTHORIZED", "This agent wants a token: send Authorization: Bearer <token>."
             )
-        return "token"
+        return SINGLE_OWNER
 
     async def warm_up(self) -> None:
         await self._token.value()
 
 
 class OpenAccess:
-    """Everybody gets in, as one and the same owner. For a laptop."""
+    """Everybody gets in. For a laptop."""
 
     async def owner(self, request: Request) -> str:
-        return "everybody"
+        return SINGLE_OWNER
 
     async def warm_up(self) -> None:
         pass
