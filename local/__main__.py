@@ -6,10 +6,12 @@ import argparse
 import asyncio
 import logging
 import os
+import shlex
 import signal
 import sys
 from pathlib import Path
 
+from local.callers import LOOPBACK, is_origin
 from local.child import ChildFailed
 from local.cors import Cors
 from local.function_url import SOURCES
@@ -40,6 +42,12 @@ def main() -> None:
         parser.error("--max-concurrency has to be 1 or more")
     if options.max_concurrency and (options.snap_start or options.freeze):
         parser.error("--max-concurrency means Managed Instances, which know neither --snap-start nor --freeze")
+    if options.max_environments < 1:
+        parser.error("--max-environments has to be 1 or more")
+    options.cors_origin = options.cors_origin or _origins(os.environ.get("CORS_ORIGIN", "")) or list(LOOPBACK)
+    for origin in options.cors_origin:
+        if not is_origin(origin):
+            parser.error(f"{origin} is not an origin (--cors-origin, CORS_ORIGIN): write http://localhost:5173, or *")
     if not options.task_root.is_dir():
         parser.error(f"--task-root {options.task_root} is not a folder")
     logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
@@ -56,7 +64,11 @@ def _parser() -> argparse.ArgumentParser:
         "--port", type=int, default=environ.get("PORT") or "3000", help="of the function URL (PORT, 3000)"
     )
     parser.add_argument(
-        "--data", type=Path, default=Path(".local"), help="folder that keeps the threads (.local)", metavar="DIR"
+        "--data",
+        type=Path,
+        default=Path(".local"),
+        help="folder that keeps the conversations, those of each port apart (.local)",
+        metavar="DIR",
     )
     parser.add_argument(
         "--model",
@@ -73,9 +85,17 @@ def _parser() -> argparse.ArgumentParser:
         "--max-concurrency", type=int, help="Managed Instances: invocations at once in a process", metavar="N"
     )
     parser.add_argument(
+        "--max-environments",
+        type=int,
+        default=10,
+        help="environments at once; with all of them busy, a request gets 429 (10)",
+        metavar="N",
+    )
+    parser.add_argument(
         "--cors-origin",
         action="append",
-        help="origin that a browser may call from, such as http://localhost:5173; may be repeated (CORS_ORIGIN, *)",
+        help="origin whose pages may call, such as https://chat.example.com, or * for any page in your browser; may be "
+        "repeated (CORS_ORIGIN, separated by commas; the pages of this machine: http://localhost:* and the like)",
         metavar="ORIGIN",
     )
     parser.add_argument(
@@ -113,6 +133,10 @@ async def run(options: argparse.Namespace) -> int:
     return 0
 
 
+def _origins(listed: str) -> list[str]:
+    return [origin.strip() for origin in listed.split(",") if origin.strip()]
+
+
 def _fail(sentence: str) -> int:
     print(sentence, file=sys.stderr)
     return 1
@@ -120,7 +144,6 @@ def _fail(sentence: str) -> int:
 
 async def _serve(options: argparse.Namespace) -> None:
     token = os.environ.get("TOKEN") or None
-    origins = options.cors_origin or (os.environ.get("CORS_ORIGIN") or "*").split(",")
     async with LocalStack(
         port=options.port,
         data=options.data,
@@ -135,12 +158,13 @@ async def _serve(options: argparse.Namespace) -> None:
         max_concurrency=options.max_concurrency,
         snap_start=options.snap_start,
         freeze=options.freeze,
-        cors=Cors(allow_origins=origins),
+        max_environments=options.max_environments,
+        cors=Cors(allow_origins=options.cors_origin),
         source=options.source,
         reload=not options.no_reload,
     ) as stack:
         if options.task_root == AGENT:
-            authorization = f" -H 'Authorization: Bearer {token}'" if token else ""
+            authorization = f" -H {shlex.quote(f'Authorization: Bearer {token}')}" if token else ""
             curl = f"curl -N {stack.url}/ -H 'content-type: application/json'{authorization} -d '{EXAMPLE_BODY}'"
             print(f"\n  Open {stack.url}/ in a browser, or paste into a terminal:\n\n  {curl}\n", flush=True)
         else:

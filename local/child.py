@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import signal
 import socket
@@ -107,7 +108,7 @@ def _stdin_is_a_pipe() -> bool:
 
 
 def listen(port: int = 0) -> socket.socket:
-    """A listening socket on 127.0.0.1, on a free port if `port` is 0. Raises OSError when the port is taken."""
+    """A listening socket on 127.0.0.1, on a free port if `port` is 0. Raises OSError when the port is taken or none."""
     # Named in full: asyncio sets TCP_NODELAY only on sockets that say they are TCP, and a token must not wait for
     # an ACK.
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -115,6 +116,9 @@ def listen(port: int = 0) -> socket.socket:
     try:
         listener.bind(("127.0.0.1", port))
         listener.listen(2048)
+    except OverflowError as error:
+        listener.close()
+        raise OSError(errno.EINVAL, "ports end at 65535") from error
     except OSError:
         listener.close()
         raise

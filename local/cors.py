@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from local import callers
 from local.invocation import Headers
 
 
@@ -18,12 +19,15 @@ from local.invocation import Headers
 class Cors:
     """`Cors` of a function URL. `max_age` is in seconds.
 
-    `allow_origins` are whole origins ("https://example.com") or "*". Methods and headers: whatever a script asks
-    for is allowed. Raises ValueError for "*" together with credentials, which browsers refuse.
+    `allow_origins` are whole origins ("https://example.com"), those of any port ("http://localhost:*"), which AWS does
+    not know, or "*". Methods and headers are those of template.yaml, so that what works here works there; "*" allows
+    whatever a script asks for. Raises ValueError for the origin "*" together with credentials, which browsers refuse.
     """
 
-    allow_origins: Sequence[str] = ("*",)
-    expose_headers: Sequence[str] = ("x-amzn-requestid", "www-authenticate", "retry-after")
+    allow_origins: Sequence[str] = callers.LOOPBACK
+    allow_methods: Sequence[str] = ("GET", "POST")
+    allow_headers: Sequence[str] = ("authorization", "content-type", "accept", "x-requested-with")
+    expose_headers: Sequence[str] = ("www-authenticate", "x-amzn-requestid")
     allow_credentials: bool = False
     max_age: int = 600
 
@@ -41,15 +45,15 @@ class Cors:
         origin = _header(scope, b"origin")
         anyone = "*" in self.allow_origins
         added: Headers = []
-        if origin and (anyone or origin.decode("latin-1") in self.allow_origins):
+        if origin and callers.allows(self.allow_origins, origin.decode("latin-1")):
             added.append((b"access-control-allow-origin", b"*" if anyone else origin))
             if self.allow_credentials:
                 added.append((b"access-control-allow-credentials", b"true"))
             if self.is_preflight(scope):
-                added.append((b"access-control-allow-methods", b"GET, HEAD, POST, PUT, PATCH, DELETE"))
-                # Not "*": a browser does not take that for Authorization.
-                if asked := _header(scope, b"access-control-request-headers"):
-                    added.append((b"access-control-allow-headers", asked))
+                asked = _header(scope, b"access-control-request-method")
+                added.append((b"access-control-allow-methods", _listed(self.allow_methods, asked)))
+                asked = _header(scope, b"access-control-request-headers")
+                added.append((b"access-control-allow-headers", _listed(self.allow_headers, asked)))
                 added.append((b"access-control-max-age", str(self.max_age).encode()))
             elif self.expose_headers:
                 added.append((b"access-control-expose-headers", ", ".join(self.expose_headers).encode()))
@@ -57,6 +61,11 @@ class Cors:
         kept = [(name, value) for name, value in headers if name.lower() not in replaced]
         vary: Headers = [] if anyone else [(b"vary", b"Origin")]
         return kept + added + vary
+
+
+def _listed(names: Sequence[str], asked: bytes) -> bytes:
+    # Never "*" itself: a browser does not take that for Authorization.
+    return asked if "*" in names else ", ".join(names).encode()
 
 
 def _header(scope: Mapping[str, Any], name: bytes) -> bytes:

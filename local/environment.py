@@ -16,7 +16,7 @@ import sys
 import time
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,9 @@ STREAMING_RUNTIME = (str(STREAMING_LAYER / "response-streaming"), sys.executable
 
 # Seconds for the hooks after a restore: https://docs.aws.amazon.com/lambda/latest/dg/snapstart-runtime-hooks.html
 RESTORE_TIMEOUT = 10
+
+# Seconds that a runtime has to end after SIGTERM, so that the whole stack ends while a person waits for it.
+TERMINATION = 1.0
 
 # Variables of the shell that would make a runtime believe that it runs somewhere else.
 _NOT_INHERITED = ("AWS_LAMBDA_", "_LAMBDA_", "LAMBDA_", "AWS_SAM_LOCAL", "_HANDLER", "_X_AMZN_", "PYTHONPATH")
@@ -142,6 +145,8 @@ class Environment:
         self._exited: asyncio.Task[int] | None = None
         self._running: dict[Reply, asyncio.TimerHandle] = {}
         self._claims = 0
+        self._initialized = False
+        self._stopping = False
 
     @property
     def alive(self) -> bool:
@@ -206,6 +211,7 @@ class Environment:
         except BaseException:
             await self.stop()
             raise
+        self._initialized = True
         self.idle_since = time.monotonic()
         self._freezer.freeze()
         logger.info("INIT %s in %.0f ms", self.configuration.name, (self.idle_since - began) * 1000)
@@ -271,9 +277,15 @@ class Environment:
         return self.alive
 
     async def stop(self) -> None:
-        """SIGKILL, as Lambda does it without extensions; open replies end truncated. May be called twice."""
-        for reply, deadline in self._running.items():
+        """SIGTERM, and SIGKILL to what is left after a second; open replies end truncated. May be called twice.
+
+        Without extensions Lambda kills at once. But nobody there stops an environment in the middle of an answer, and
+        a person who presses Ctrl-C wants to find what was answered until then.
+        """
+        for deadline in self._running.values():
             deadline.cancel()
+        await self._terminate()
+        for reply in self._running:
             reply.finish(Outcome.failed("Runtime.ExitError", "the environment was stopped"))
         self._kill()
         if self._exited:
@@ -297,6 +309,14 @@ class Environment:
             reply.finish(outcome)
             self._kill()
 
+    async def _terminate(self) -> None:
+        """Lets a runtime that is initialised end in order. One that stands still between invocations has nothing to."""
+        if self._process and self._exited and self._initialized and not (self.configuration.freeze and not self.busy):
+            self._stopping = True
+            with suppress(ProcessLookupError):
+                self._process.terminate()
+            await asyncio.wait({self._exited}, timeout=TERMINATION)
+
     def _kill(self) -> None:
         if self._process:
             try:
@@ -307,7 +327,7 @@ class Environment:
     async def _watch(self, process: asyncio.subprocess.Process) -> int:
         code = await process.wait()
         open_replies = [reply for reply in self._running if not reply.outcome]
-        if open_replies:
+        if open_replies and not self._stopping:
             logger.error("%s", _exit_message(code))
         for reply in open_replies:
             reply.finish(Outcome.failed("Runtime.ExitError", _exit_message(code)))

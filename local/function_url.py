@@ -14,7 +14,9 @@ import uuid
 from base64 import b64decode
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, MutableMapping
 from typing import Any
+from urllib.parse import quote
 
+from local import callers
 from local.cors import Cors
 from local.event import HOP_BY_HOP, event_of, http_api_event
 from local.event_v1 import alb_event, rest_event
@@ -49,12 +51,15 @@ class FunctionURL:
     A client that leaves does not stop the function: as on AWS its reply is read to the end.
 
     With another `source` (see SOURCES) the events are those of an API Gateway or of a load balancer, and their replies
-    are understood; limits and errors stay a function URL's.
+    are understood, CORS is the app's business; limits and errors stay a function URL's.
+
+    Pages that `cors` does not allow (None: those of other machines) are refused, see `callers`.
     """
 
     def __init__(self, function: Function, cors: Cors | None = None, source: str = "function-url") -> None:
         self.function = function
-        self.cors = cors
+        self.cors = cors if source == "function-url" else None
+        self.origins = cors.allow_origins if cors else callers.LOOPBACK
         self.event_of = SOURCES[source]
         self.url_id = uuid.uuid4().hex
 
@@ -64,7 +69,13 @@ class FunctionURL:
         request_id = str(uuid.uuid4())
         answer = _Answer(scope, send, request_id, self.cors)
         try:
-            if self.cors and self.cors.is_preflight(scope):
+            if refusal := callers.refusal(self.origins, scope):
+                logger.warning("Refused: %s", refusal)
+                await answer.finish_with(403, refusal)
+            elif _is_ambiguous(scope):
+                message = "A request has a Content-Length or a Transfer-Encoding, not both"
+                await answer.finish_with(400, message, [(b"connection", b"close")])
+            elif self.cors and self.cors.is_preflight(scope):
                 await answer.start(200, [])
             else:
                 await self._invoke(scope, receive, request_id, answer)
@@ -86,6 +97,7 @@ class FunctionURL:
         try:
             reply = await self.function.invoke(event, request_id)
         except TooManyRequestsError:
+            logger.warning("All %d environments are busy (--max-environments)", self.function.max_environments)
             await answer.finish_with(429, "Rate Exceeded.")
             return
         except InitError:
@@ -119,6 +131,11 @@ class FunctionURL:
         event = self.event_of(scope, b"".join(parts), url_id=self.url_id, region=region, request_id=request_id)
         payload = json.dumps(event, ensure_ascii=False).encode()
         return payload if len(payload) <= REQUEST_LIMIT else None
+
+
+def _is_ambiguous(scope: Scope) -> bool:
+    """Two lengths, which two programs on the way may read differently: https://www.rfc-editor.org/rfc/rfc9112#section-6.1"""
+    return {b"content-length", b"transfer-encoding"} <= {name for name, _ in scope["headers"]}
 
 
 # --- reply -> response --------------------------------------------------------------------------------------
@@ -270,12 +287,13 @@ class _Answer:
             await self._send({"type": "http.response.body", "body": b""})
             self._log()
 
-    async def finish_with(self, status: int, message: str) -> None:
+    async def finish_with(self, status: int, message: str, more: Headers | None = None) -> None:
         """The whole answer is an error of the front itself. Once a response has begun it can only be cut."""
         if self._status:
             raise _CutError
         body = json.dumps({"Message": message}).encode()
-        await self.start(status, [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))])
+        headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+        await self.start(status, [*headers, *(more or [])])
         await self.send_body(body)
         await self.finish()
 
@@ -284,7 +302,8 @@ class _Answer:
         logger.info(
             "%s %s %d, first byte after %.0f ms, end after %.0f ms",
             self._scope["method"],
-            self._scope["path"],
+            # Encoded again: what is decoded may hold line ends.
+            quote(self._scope["path"], safe="/:@!$&'()*+,;=", errors="replace"),
             self._status,
             ((self._first_byte or now) - self._began) * 1000,
             (now - self._began) * 1000,

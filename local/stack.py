@@ -53,9 +53,10 @@ class LocalStack:
     snap_start, freeze, invocation_ids
                       the function's configuration; see `local.environment.Configuration`
     max_environments  the concurrency limit: one more request at once gets 429
-    cors              of the function URL; None: the app's own business
+    cors              of the function URL; None: the app's own business. Pages of origins that it does not list are
+                      refused; by default, and with None, those of other machines
     source            whose events the function gets: "function-url", "http-api", "rest" or "alb"; the last three leave
-                      CORS to the app
+                      the headers of CORS to the app
     reload            restart the environments when a file under `task_root` or layers/ changes
 
     `url` has no trailing slash; `function` gives `invoke()`, `restart()` and `environments`; `table_url` and
@@ -109,11 +110,12 @@ class LocalStack:
             invocation_ids=invocation_ids,
         )
         self._max_environments = max_environments
-        self._cors = cors if source == "function-url" else None
+        self._cors = cors
         self._source = source
         self._reload = reload
         self._running = AsyncExitStack()
         self._stops: list[Callable[[], Coroutine[Any, Any, None]]] = []
+        self._children: list[Child] = []
         self.url = ""
         self.table_url: str | None = None
         self.model_url: str | None = None
@@ -147,7 +149,7 @@ class LocalStack:
         # A reply that is cut is logged where it is known why; uvicorn would complain about each again.
         front = LoopbackServer(FunctionURL(self.function, self._cors, self._source), listener, log_level="critical")
         await front.start()
-        self._stops += [self.function.stop, front.stop]
+        self._stops = [self.function.stop, front.stop]
         try:
             await self.function.start()
         except InitError:
@@ -162,8 +164,10 @@ class LocalStack:
             await asyncio.sleep(0)
 
     async def _stop(self) -> None:
-        # At once, and the function with them: killed environments end the replies that the front would wait for.
+        # At once: environments that end also end the replies that the front would wait for. The table is there until
+        # they have stored what they answered.
         await asyncio.gather(*(stop() for stop in self._stops))
+        await asyncio.gather(*(child.stop() for child in self._children))
 
     async def _start_children(self, table_file: Path) -> None:
         starting: list[Coroutine[Any, Any, None]] = []
@@ -190,7 +194,7 @@ class LocalStack:
 
     async def _start_child(self, arguments: list[str], ready_within: float = 30) -> Child:
         child = await start_child(arguments, ready_within=ready_within)
-        self._stops.append(child.stop)
+        self._children.append(child)
         watcher = asyncio.create_task(_report_end(child, arguments[1]))
         self._running.callback(watcher.cancel)
         return child

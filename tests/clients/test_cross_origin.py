@@ -72,7 +72,7 @@ CALL = """async ({ url, headers, body }) => {
 
 
 def call(page: Page, url: str, body: str = json.dumps(BODY), token: str | None = TOKEN) -> asyncio.Task[Any]:
-    headers = {"Content-Type": "application/json", "X-Custom": "anything"}
+    headers = {"Content-Type": "application/json", "X-Requested-With": "fetch"}
     if token:
         headers["Authorization"] = f"Bearer {token}"
     return asyncio.create_task(page.evaluate(CALL, {"url": f"{url}/", "headers": headers, "body": body}))

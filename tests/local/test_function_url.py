@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import json
+import re
 import sys
 import time
 from collections.abc import AsyncIterator
@@ -12,6 +13,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from local.child import ROOT
 from local.cors import Cors
 from local.stack import LocalStack
 from tests.local.waiting import until
@@ -248,7 +250,7 @@ async def test_a_client_that_leaves_does_not_stop_the_function(http, stack, tmp_
     assert stack.function.environments <= 2
 
 
-async def test_too_many_requests_at_once_are_429(http, tmp_path):
+async def test_too_many_requests_at_once_are_429(http, tmp_path, caplog):
     async with raw_stack(max_environments=1) as stack:
         go = tmp_path / "go"
         steps = [{"prelude": {}}, {"chunk": "x"}, {"wait_for_file": str(go)}, {"end": []}]
@@ -256,6 +258,7 @@ async def test_too_many_requests_at_once_are_429(http, tmp_path):
             assert first.status == 200
             response, _ = await play(http, stack, {"json": 1})
             assert response.status == 429
+            assert "All 1 environments are busy (--max-environments)" in caplog.messages
             go.touch()
             assert await first.read() == b"x"
         assert (await play(http, stack, {"json": 1}))[1] == b"1"
@@ -263,10 +266,11 @@ async def test_too_many_requests_at_once_are_429(http, tmp_path):
 
 # --- CORS ---------------------------------------------------------------------------------------------------
 
+PAGE = "http://localhost:5173"
 PREFLIGHT = {
-    "origin": "https://page.example",
+    "origin": PAGE,
     "access-control-request-method": "POST",
-    "access-control-request-headers": "authorization,content-type,x-custom",
+    "access-control-request-headers": "authorization,content-type",
 }
 
 
@@ -278,9 +282,9 @@ async def test_a_preflight_is_answered_without_invoking(http, stack):
     # The raw runtime would echo the event of an OPTIONS request.
     async with http.options(stack.url, headers=PREFLIGHT) as response:
         assert (response.status, await response.read()) == (200, b"")
-    assert allowed(response) == ["*"]
-    assert "POST" in response.headers["access-control-allow-methods"]
-    assert response.headers["access-control-allow-headers"] == "authorization,content-type,x-custom"
+    assert allowed(response) == [PAGE]
+    assert response.headers["access-control-allow-methods"] == "GET, POST"
+    assert response.headers["access-control-allow-headers"] == "authorization, content-type, accept, x-requested-with"
     assert response.headers["access-control-max-age"] == "600"
 
 
@@ -290,7 +294,7 @@ async def test_options_without_a_browser_is_the_functions(http, stack):
 
 async def test_every_answer_is_marked_errors_included(http):
     async with raw_stack(timeout=1, max_environments=1) as stack:
-        origin = {"origin": "https://page.example"}
+        origin = {"origin": PAGE}
         answers = {
             200: await play(http, stack, {"json": 1}, headers=origin),
             401: await play(http, stack, {"json": {"statusCode": 401}}, headers=origin),
@@ -301,25 +305,36 @@ async def test_every_answer_is_marked_errors_included(http):
             answers[413] = (too_large, b"")
         for status, (response, _) in answers.items():
             assert response.status == status
-            assert allowed(response) == ["*"]
+            assert allowed(response) == [PAGE]
             assert "www-authenticate" in response.headers["access-control-expose-headers"]
 
 
-async def test_another_origin_gets_nothing_and_a_listed_one_its_own_name(http):
-    async with raw_stack(cors=Cors(allow_origins=["https://page.example"], allow_credentials=True)) as stack:
+@pytest.mark.parametrize("credentials", [True, False])
+async def test_another_origin_gets_nothing_and_a_listed_one_its_own_name(http, credentials):
+    async with raw_stack(cors=Cors(allow_origins=["https://page.example"], allow_credentials=credentials)) as stack:
         for method in ("POST", "OPTIONS"):
             for origin, expected in (("https://page.example", ["https://page.example"]), ("https://other", [])):
                 async with http.request(method, stack.url, headers=PREFLIGHT | {"origin": origin}) as response:
+                    assert response.status == (200 if expected else 403)
                     assert allowed(response) == expected
-                    assert ("access-control-allow-credentials" in response.headers) == bool(expected)
+                    assert ("access-control-allow-credentials" in response.headers) == bool(expected and credentials)
                     assert response.headers["vary"] == "Origin"
 
 
+async def test_anyone_and_whatever_is_asked_for_can_be_allowed(http):
+    async with raw_stack(cors=Cors(["*"], allow_methods=["*"], allow_headers=["*"])) as stack:
+        asked = {"access-control-request-method": "PUT", "access-control-request-headers": "authorization,x-custom"}
+        async with http.options(stack.url, headers={"origin": "https://page.example", **asked}) as response:
+            assert allowed(response) == ["*"]
+            assert response.headers["access-control-allow-methods"] == "PUT"
+            assert response.headers["access-control-allow-headers"] == "authorization,x-custom"
+
+
 async def test_an_app_that_sets_the_header_itself_does_not_double_it(http, stack):
-    prelude = {"headers": {"Access-Control-Allow-Origin": "https://page.example", "vary": "accept"}}
-    response, _ = await play(http, stack, {"prelude": prelude}, {"end": []}, headers={"origin": "https://page.example"})
-    assert allowed(response) == ["*"]
-    assert response.headers["vary"] == "accept"
+    prelude = {"headers": {"Access-Control-Allow-Origin": "*", "vary": "accept"}}
+    response, _ = await play(http, stack, {"prelude": prelude}, {"end": []}, headers={"origin": PAGE})
+    assert allowed(response) == [PAGE]
+    assert response.headers.getall("vary") == ["accept", "Origin"]
 
 
 async def test_a_caller_that_is_no_browser_gets_no_cors_headers(http, stack):
@@ -330,3 +345,16 @@ async def test_a_caller_that_is_no_browser_gets_no_cors_headers(http, stack):
 def test_anyone_with_credentials_is_refused():
     with pytest.raises(ValueError, match="credentials"):
         Cors(allow_origins=["*"], allow_credentials=True)
+
+
+def test_pages_may_do_here_what_they_may_do_on_aws():
+    template = (ROOT / "template.yaml").read_text()
+
+    def listed(name: str) -> set[str]:
+        found = re.search(rf"^ +{name}: \[(.+)\]$", template, re.MULTILINE)
+        assert found
+        return {one.strip().lower() for one in found[1].split(",")}
+
+    assert {name.lower() for name in Cors().allow_methods} == listed("AllowMethods")
+    assert set(Cors().allow_headers) == listed("AllowHeaders")
+    assert set(Cors().expose_headers) == listed("ExposeHeaders")

@@ -85,7 +85,7 @@ async def test_an_app_answers_whatever_stands_in_front(source):
     async with (
         LocalStack(table=False, model=None, task_root=APPS, handler="asgi.handler", source=source) as stack,
         aiohttp.ClientSession() as http,
-        http.get(stack.url + "/count", headers={"origin": "https://page.example"}) as response,
+        http.get(stack.url + "/count", headers={"origin": "http://localhost:5173"}) as response,
     ):
         assert (response.status, await response.text()) == (200, "0\n1\n2\n")
         assert response.headers["content-type"].startswith("text/plain")

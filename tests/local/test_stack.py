@@ -3,6 +3,7 @@
 import asyncio
 import os
 import re
+import shlex
 import shutil
 import signal
 import socket
@@ -13,7 +14,9 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+from watchfiles import Change
 
+from local.reload import matters
 from local.stack import LocalStack
 from tests.local.waiting import running, until
 
@@ -125,6 +128,19 @@ async def test_a_taken_port_is_one_sentence():
     assert error.strip() == f"Port {port} cannot be used (Address already in use): choose another with --port or PORT."
 
 
+async def test_a_port_that_is_none_is_one_sentence():
+    async with terminal(*BARE, PORT="80000") as shell:
+        assert await shell.process.wait() == 1
+        error = (await shell.process.stderr.read()).decode()
+    assert error.strip() == "Port 80000 cannot be used (ports end at 65535): choose another with --port or PORT."
+
+
+async def test_the_command_that_is_printed_survives_any_token():
+    async with terminal("--port", "0", "--no-table", "--no-model", TOKEN="it's $HOME") as shell:
+        command = (await shell.line("curl .*"))[0]
+    assert "Authorization: Bearer it's $HOME" in shlex.split(command)
+
+
 async def test_editing_a_file_brings_the_new_code(tmp_path):
     code = tmp_path / "asgi.py"
     shutil.copy(APPS / "asgi.py", code)
@@ -139,6 +155,14 @@ async def test_editing_a_file_brings_the_new_code(tmp_path):
                 assert response.status == (200 if expected else 502)
                 if expected:
                     assert (await response.text()).split()[0] == expected
+
+
+def test_only_what_a_function_is_made_of_restarts_it():
+    for name in ("app.py", "prompt.md", "settings.json", "page.html"):
+        assert matters(Change.modified, f"/code/{name}"), name
+    for name in ("sedXq3dTz", ".app.py.swp", "4913", "app.py~", ".#app.py", "#app.py#", "app.py.tmp", "app.pyc"):
+        assert not matters(Change.modified, f"/code/{name}"), name
+    assert not matters(Change.added, "/code/__pycache__/app.py")
 
 
 @pytest.mark.parametrize(
@@ -163,6 +187,8 @@ async def test_an_init_error_without_reload_ends_it_with_the_reason():
     ("arguments", "env", "sentence"),
     [
         ([], {"PORT": "http"}, "invalid int value: 'http'"),
+        ([], {"CORS_ORIGIN": "http://localhost:5173, localhost"}, "write http://localhost:5173, or *"),
+        (["--max-environments", "0"], {}, "--max-environments has to be 1 or more"),
         ([], {"MODEL": "gpt"}, "MODEL=gpt is not one of demo, smollm2"),
         (["--task-root", "nowhere"], {}, "--task-root nowhere is not a folder"),
         (["--max-concurrency", "0"], {}, "--max-concurrency has to be 1 or more"),
@@ -180,6 +206,7 @@ async def test_help_explains_itself():
         output = (await shell.process.stdout.read()).decode()
     assert "--task-root" in output
     assert "Any other ASGI app" in output
+    assert "--max-environments" in output
 
 
 async def test_the_function_is_told_where_table_and_model_are(tmp_path):

@@ -57,6 +57,29 @@ async def test_threads_outlive_the_environments_and_the_stack(tmp_path: Path):
             assert "first message" not in await chat(http, stack, "three")
 
 
+async def test_a_stack_that_is_stopped_in_the_middle_of_an_answer_keeps_what_was_said(tmp_path: Path):
+    with listen() as free:
+        port = free.getsockname()[1]
+    body = {"threadId": "t1", "runId": "r1", "messages": [{"id": "m1", "role": "user", "content": "count to 500"}]}
+    async with aiohttp.ClientSession() as http:
+        async with LocalStack(port=port, data=tmp_path) as stack:
+            running = await http.post(stack.url, json=body)
+            said = ""
+            async for line in running.content:
+                if line.startswith(b"data: "):
+                    said += json.loads(line[6:]).get("delta", "")
+                if " 3 " in said:
+                    break
+            began = time.monotonic()
+        assert time.monotonic() - began < 2
+        with pytest.raises(aiohttp.ClientPayloadError):
+            await running.read()
+        kept = next(tmp_path.glob("threads-*.jsonl")).read_text()
+        assert said.strip() in kept
+        async with LocalStack(port=port, data=tmp_path) as stack:
+            assert "count to 500" in await chat(http, stack, "two")
+
+
 async def test_two_stacks_side_by_side_share_nothing(tmp_path: Path):
     async with (
         LocalStack(data=tmp_path) as one,
