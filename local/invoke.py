@@ -245,6 +245,9 @@ def main() -> int:
     parser.add_argument("--build", type=Path, default=BUILD, help="what `sam build` made for this machine")
     parser.add_argument("--data", type=Path, default=DATA, help="the file that keeps the threads between invocations")
     options = parser.parse_args()
+    if not options.event.is_file():
+        print(f"There is no file {options.event}: name an event, such as events/chat.json.", file=sys.stderr)
+        return 1
     try:
         answer = asyncio.run(invoke(options.event.read_bytes(), options.build, options.data))
     except (CannotInvoke, OSError) as problem:

@@ -133,3 +133,9 @@ async def test_the_command_says_what_is_missing(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "make invoke" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+async def test_an_event_that_is_not_there_is_one_sentence() -> None:
+    done = command("nix")
+    assert done.returncode == 1
+    assert done.stderr == "There is no file nix: name an event, such as events/chat.json.\n"
