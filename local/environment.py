@@ -145,7 +145,6 @@ class Environment:
         self._exited: asyncio.Task[int] | None = None
         self._running: dict[Reply, asyncio.TimerHandle] = {}
         self._claims = 0
-        self._initialized = False
         self._stopping = False
 
     @property
@@ -211,7 +210,6 @@ class Environment:
         except BaseException:
             await self.stop()
             raise
-        self._initialized = True
         self.idle_since = time.monotonic()
         self._freezer.freeze()
         logger.info("INIT %s in %.0f ms", self.configuration.name, (self.idle_since - began) * 1000)
@@ -277,10 +275,10 @@ class Environment:
         return self.alive
 
     async def stop(self) -> None:
-        """SIGTERM, and SIGKILL to what is left after a second; open replies end truncated. May be called twice.
+        """SIGKILL, as Lambda does it without extensions; open replies end truncated. May be called twice.
 
-        Without extensions Lambda kills at once. But nobody there stops an environment in the middle of an answer, and
-        a person who presses Ctrl-C wants to find what was answered until then.
+        In the middle of an answer there is SIGTERM first, and a second of time. Lambda stops nothing there, but a
+        person who presses Ctrl-C wants to find what was answered until then.
         """
         for deadline in self._running.values():
             deadline.cancel()
@@ -310,8 +308,8 @@ class Environment:
             self._kill()
 
     async def _terminate(self) -> None:
-        """Lets a runtime that is initialised end in order. One that stands still between invocations has nothing to."""
-        if self._process and self._exited and self._initialized and not (self.configuration.freeze and not self.busy):
+        """Lets a runtime that has yet to answer end in order, within a second."""
+        if self._process and self._exited and any(not reply.outcome for reply in self._running):
             self._stopping = True
             with suppress(ProcessLookupError):
                 self._process.terminate()
