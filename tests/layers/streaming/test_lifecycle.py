@@ -147,6 +147,17 @@ async def test_sixty_four_slow_streams_in_one_process_stay_in_order_apart_and_on
         assert lines == [f"{name}:{n}:{request_id}" for n in range(20)]
 
 
+@pytest.mark.parametrize("concurrency", [None, 4])
+async def test_the_end_of_the_environment_leaves_an_answer_time_to_be_stored(notes, concurrency):
+    async with function(notes, max_concurrency=concurrency) as stack:
+        reply = await invoke(stack, "/silent")
+        await first_bytes(reply)
+        [pid] = stack.function.pids
+        os.kill(pid, signal.SIGTERM)
+        await noted(notes, "shutdown")
+    assert notes.read_text().splitlines() == ["startup", "cancelled", "shutdown"]
+
+
 async def test_the_end_of_the_environment_runs_the_apps_shutdown(notes):
     async with function(notes) as stack:
         assert await body(await invoke(stack, "/pid"))

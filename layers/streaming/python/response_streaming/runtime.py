@@ -68,11 +68,14 @@ class Runtime:
             await self._start()
         except InitFailed as failed:
             return await self._reporter.init_failed(failed)
-        pollers = asyncio.gather(*(self._poll() for _ in range(self._concurrency)))
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, pollers.cancel)
+        pollers = [asyncio.create_task(self._poll()) for _ in range(self._concurrency)]
+        polling = asyncio.gather(*pollers)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, polling.cancel)
         try:
-            await pollers
+            await polling
         except asyncio.CancelledError:
+            # That is raised when the first has ended, an idle one; those in the middle of an answer have yet to.
+            await asyncio.wait(pollers)
             await self._handler.shutdown()
         except (RuntimeApiError, OSError) as gone:
             logger.error("the Runtime API is gone: %s", gone)

@@ -56,6 +56,7 @@ async def silent():
         try:
             await asyncio.Event().wait()
         finally:
+            await asyncio.sleep(0.05)  # stores what it has: a second cancellation would end it here
             note("cancelled")
 
     return StreamingResponse(body())
