@@ -98,6 +98,23 @@ async def test_a_run_ends_in_order_before_lambda_kills_it(served):
     assert said == ["q", "half", "again?"]
 
 
+async def test_a_response_that_lambda_refuses_stops_the_model_and_keeps_what_it_said(served, stack):
+    scripted = served.model.reply(say("half"), hang)
+    event = json.loads((ROOT / "events" / "chat.json").read_text())
+    reply = await stack.function.invoke(json.dumps({**event, "body": json.dumps(served.input(user("q")))}).encode())
+    async for piece in reply:
+        if b"half" in piece:
+            break
+    reply.refuse(413, swallow=0)
+    await asyncio.wait_for(scripted.gone.wait(), 1)  # the provider's connection is closed within a second
+    served.model.reply(say("better"), fin())
+    while (answer := await served.run(user("and?"))).events[-1].get("code") == "THREAD_BUSY":
+        pass  # for the moment in which the half answer is stored
+    assert answer.text == "better"
+    said = [content for role, content in served.last_request if role != "system"]
+    assert said == ["q", "half", "and?"]
+
+
 @asynccontextmanager
 async def stalling_proxy(upstream: str) -> AsyncIterator[tuple[str, asyncio.Event]]:
     """A table that answers nothing any more, from the moment the event is set."""
