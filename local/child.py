@@ -226,7 +226,8 @@ async def start_child(
         await _kill(process)
         raise
     if not line.startswith(READY):
-        await _kill(process)
+        # Usually it has ended already: killed in that moment its exit code would be lost (subprocess polls first).
+        await _stop(process)
         said = f" after {line!r}" if line else ""
         raise ChildFailed(f"{name} ended{said} (exit code {process.returncode})")
     return Child(process, line.removeprefix(READY).rstrip("/"))
