@@ -22,7 +22,7 @@ from moto import mock_aws
 
 from agui_lambda import Agent, create_app
 from local.child import LoopbackServer, listen
-from tests.model_server import ModelServer
+from tests.model_server import ModelServer, fin, say
 
 TABLE = "threads"
 
@@ -95,6 +95,12 @@ class AgentServer:
             async for piece in response.content.iter_any():
                 answer.arrivals.append((time.monotonic() - started, piece))
         return answer
+
+    async def kept(self) -> list[tuple[str, Any]]:
+        """The thread `t1` as the next turn's model sees it."""
+        self.model.reply(say("ok"), fin())
+        await self.run(user("and now?", "probe"))
+        return self.last_request[:-1]
 
     @property
     def last_request(self) -> list[tuple[str, Any]]:

@@ -7,7 +7,7 @@ Hooks are registered with AWS's `snapshot_restore_py`. Source: AWS, "Implement r
 from __future__ import annotations
 
 import os
-from typing import Any
+from collections.abc import Awaitable, Callable
 
 from awslambdaric import lambda_runtime_hooks_runner as hooks
 from awslambdaric.lambda_runtime_exception import FaultException
@@ -35,7 +35,7 @@ async def snapshot(api: RuntimeApi) -> None:
         raise InitFailed(error, BEFORE_SNAPSHOT_FAILED, FaultException.BEFORE_SNAPSHOT_ERROR) from error
 
 
-async def restored(start: Any) -> None:
+async def restored(start: Callable[[], Awaitable[None]]) -> None:
     """Runs the hooks after the restore, in order, then awaits `start()`. Raises InitFailed."""
     try:
         hooks.run_after_restore()

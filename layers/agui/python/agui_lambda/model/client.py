@@ -55,7 +55,7 @@ class ModelClient:
         except Exception as error:
             # A secret that has no value yet is the usual reason; the next run looks again.
             raise errors.ModelUnauthorized(f"the key cannot be fetched: {error}") from error
-        if key is None and os.environ.get("OPENAI_BASE_URL", OPENAI) != OPENAI:
+        if key is None and _address() != OPENAI:
             return "none"  # a model of one's own may ask for no key, but the openai package wants one
         if not key:
             raise errors.ModelUnauthorized("no key: set OPENAI_API_KEY, or OPENAI_API_KEY_SECRET on AWS")
@@ -156,13 +156,19 @@ def _make_client(key: str) -> AsyncOpenAI:
     import httpx2
     from openai import AsyncOpenAI, DefaultAioHttpClient
 
-    address = os.environ.get("OPENAI_BASE_URL", OPENAI)
+    address = _address()
     if not address.startswith(("http://", "https://")):
         raise errors.ModelUnreachable(f"OPENAI_BASE_URL is {address[:200]!r}; it must begin with http:// or https://")
     logger.info("the model is at %s", address)
     # How long it may be silent is measured in `stream`, for any transport.
     timeout = httpx2.Timeout(None, connect=CONNECT_TIMEOUT)
-    return AsyncOpenAI(api_key=key, max_retries=0, http_client=DefaultAioHttpClient(timeout=timeout))
+    http = DefaultAioHttpClient(timeout=timeout)
+    return AsyncOpenAI(api_key=key, base_url=address, max_retries=0, http_client=http)
+
+
+def _address() -> str:
+    """A variable that is set to nothing is as good as none."""
+    return os.environ.get("OPENAI_BASE_URL") or OPENAI
 
 
 def default_model() -> str:
